@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class OpenFaceConfig(AppConfig):
+    name = "openface"
+    default_auto_field = "django.db.models.BigAutoField"

@@ -1,0 +1,10 @@
+"""Which room answers which path on the control plane."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import path
+
+urlpatterns = [
+    path("admin/", admin.site.urls),
+]

@@ -1,0 +1,1 @@
+"""Spaces: the catalogue, the forge interface and its backends, permissions, portal pages."""

@@ -1,0 +1,157 @@
+"""Tables of the workers room: enrollment tokens, workers and their GPUs."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Lower, Now
+
+
+class Worker(models.Model):
+    """A GPU machine that may claim jobs. Its standing is three facts: `scheduling`, whether it is heard, `revoked_at`."""
+
+    class Scheduling(models.TextChoices):
+        OPEN = "open", "Open"
+        DRAINING = "draining", "Draining"  # no new jobs; running ones finish
+        DISABLED = "disabled", "Disabled"  # no new jobs; running ones are stopped
+
+    class Gateway(models.TextChoices):
+        UNKNOWN = "unknown", "Not checked yet"
+        OK = "ok", "Reachable"
+        REFUSED = "refused", "Refused"
+        TIMEOUT = "timeout", "No answer"
+        PROPOSED = "proposed", "Waits for approval"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    name = models.CharField(max_length=63)
+    local = models.BooleanField(default=False, help_text="runs beside the control plane and takes CPU jobs")
+    credential_hash = models.CharField(max_length=64, blank=True, help_text="SHA-256 of the secret, hex")
+    created_at = models.DateTimeField(db_default=Now())
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    scheduling = models.CharField(max_length=16, choices=Scheduling, default=Scheduling.OPEN)
+    scheduling_reason = models.CharField(max_length=255, blank=True)
+    expected_online = models.CharField(max_length=255, blank=True, help_text='free text: "Mon–Fri 9–18"')
+
+    session = models.PositiveIntegerField(default=0, help_text="grows with each register; older sessions are refused")
+    beat = models.PositiveBigIntegerField(default=0, help_text="number of the last heartbeat of this session")
+    last_seen_at = models.DateTimeField(null=True, blank=True)
+    registered_at = models.DateTimeField(null=True, blank=True)
+    accepting = models.BooleanField(default=True, help_text="the worker's own wish, e.g. paused by its owner")
+    paused_reason = models.CharField(max_length=255, blank=True)
+
+    gateway_url = models.CharField(max_length=255, blank=True, help_text="approved; the only address we ever call")
+    gateway_proposed_url = models.CharField(max_length=255, blank=True)
+    gateway_fixed = models.BooleanField(default=False, help_text="set by an operator: proposals never replace it")
+    gateway_status = models.CharField(max_length=16, choices=Gateway, default=Gateway.UNKNOWN)
+    gateway_detail = models.CharField(max_length=255, blank=True)
+    gateway_checked_at = models.DateTimeField(null=True, blank=True)
+    enrolled_from = models.GenericIPAddressField(null=True, blank=True)
+
+    # What it last said of itself. Shown and used for scheduling; never identity.
+    hostname = models.CharField(max_length=255, blank=True)
+    version = models.CharField(max_length=64, blank=True)
+    executor = models.CharField(max_length=16, blank=True)
+    engine_id = models.CharField(max_length=128, blank=True)
+    features = ArrayField(models.CharField(max_length=32), default=list, blank=True)
+    max_gpu_jobs = models.PositiveSmallIntegerField(default=0)
+    max_cpu_jobs = models.PositiveSmallIntegerField(default=0)
+    driver_gpu_count = models.PositiveSmallIntegerField(null=True, blank=True, help_text="the driver's own count")
+    capabilities = models.JSONField(default=dict, blank=True, help_text="the whole report, for people")
+    disk = models.JSONField(default=dict, blank=True)
+    doctor = models.JSONField(default=list, blank=True)
+    foreign_leases = models.JSONField(default=list, blank=True, help_text="leases it holds that we do not know")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(Lower("name"), name="one_worker_per_name")]
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def silent_since(self, *, up_since: datetime) -> datetime | None:
+        """Since when nothing was heard, counted from our own start at the earliest. None: never heard of."""
+        return None if self.last_seen_at is None else max(self.last_seen_at, up_since)
+
+    def is_online(self, *, now: datetime, up_since: datetime) -> bool:
+        """Whether it was heard within stale_seconds, by the database's clock."""
+        since = self.silent_since(up_since=up_since)
+        if since is None or self.revoked_at is not None:
+            return False
+        return now - since < timedelta(seconds=settings.OPENFACE_GPU_WORKER_STALE_SECONDS)
+
+
+class Gpu(models.Model):
+    """A GPU as its worker last described it. A GPU is its UUID; the index is for display."""
+
+    worker = models.ForeignKey(Worker, on_delete=models.PROTECT, related_name="gpus")
+    uuid = models.CharField(max_length=96)
+    index = models.PositiveSmallIntegerField(default=0)
+    vendor = models.CharField(max_length=32, blank=True)
+    model = models.CharField(max_length=128, blank=True)
+    total_vram_mib = models.PositiveIntegerField(default=0, help_text="the largest ever reported for this UUID")
+    free_vram_mib = models.PositiveIntegerField(null=True, blank=True)
+    ours = models.JSONField(default=list, blank=True, help_text="[{lease, mib or null}]")
+    foreign = models.JSONField(default=list, blank=True, help_text="[{pid, name, mib}]")
+    utilization_pct = models.FloatField(null=True, blank=True)
+    temperature_c = models.FloatField(null=True, blank=True)
+    power_w = models.FloatField(null=True, blank=True)
+    compute_capability = models.CharField(max_length=16, blank=True)
+    mig = models.BooleanField(default=False)
+    healthy = models.BooleanField(default=True)
+    error = models.CharField(max_length=255, blank=True)
+    simulated = models.BooleanField(default=False)
+    present = models.BooleanField(default=True, help_text="listed in the worker's last report")
+    reported_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["worker", "uuid"], name="one_row_per_worker_and_gpu")]
+        ordering = ["index", "uuid"]
+
+    def __str__(self) -> str:
+        return f"{self.model or 'GPU'} ({self.uuid})"
+
+
+class EnrollmentToken(models.Model):
+    """A right to enroll one worker once. Only the token's hash is kept."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    token_hash = models.CharField(max_length=64, unique=True)
+    worker_name = models.CharField(max_length=63)
+    local = models.BooleanField(default=False)
+    gateway_url = models.CharField(max_length=255, blank=True, help_text="approved in advance by the operator")
+    replaces = models.ForeignKey(Worker, null=True, blank=True, on_delete=models.CASCADE, related_name="+")
+    created_at = models.DateTimeField(db_default=Now())
+    created_by = models.CharField(max_length=150, blank=True)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True, blank=True)
+    nonce_hash = models.CharField(max_length=64, blank=True, help_text="of the call that used it, so it can be repeated")
+    worker = models.ForeignKey(Worker, null=True, blank=True, on_delete=models.CASCADE, related_name="tokens")
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"token for {self.worker_name}"
+
+
+class EnrollmentAttempt(models.Model):
+    """Calls of enroll per address and minute; counted in the database, for all processes together."""
+
+    address = models.GenericIPAddressField()
+    minute = models.DateTimeField()
+    count = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["address", "minute"], name="one_count_per_address_and_minute"),
+            models.CheckConstraint(condition=Q(count__gte=0), name="count_is_not_negative"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.address}: {self.count}"
