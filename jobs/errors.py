@@ -4,6 +4,7 @@
     ├── IllegalTransition   409 illegal_transition
     ├── StaleLease          409 lease_stale
     ├── EventGap            409 event_gap (knows the expected seq)
+    ├── SupersededSession   409 session_superseded
     └── UnknownJob          404
 
 The docstring is the default message: a sentence that may be shown to a person.
@@ -41,6 +42,12 @@ class EventGap(JobError):
     def __init__(self, expected_seq: int) -> None:
         super().__init__(f"The next event of this lease must have seq {expected_seq}.")
         self.expected_seq = expected_seq
+
+
+class SupersededSession(JobError):
+    """This worker registered again since: another process holds its credential now."""
+
+    code = "session_superseded"
 
 
 class UnknownJob(JobError):

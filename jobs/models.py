@@ -6,6 +6,7 @@ References upwards are strings: this room knows nobody above it.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
@@ -14,6 +15,11 @@ from django.db.models import F, Func, Q
 from django.db.models.functions import Now
 
 from jobs.states import ACTIVE, COMING, FINAL, SERVING, JobState
+
+
+def _values(states: Iterable[JobState]) -> list[str]:
+    """Plain strings for constraints, so that migrations hold data and no code of ours."""
+    return sorted(state.value for state in states)
 
 
 class NextSeq(Func):
@@ -95,7 +101,7 @@ class Job(models.Model):
         default=dict, help_text="what the worker is told: sdk, app_file, port, environment, limits, as of the start"
     )
 
-    state = models.CharField(max_length=16, choices=[(s.value, s.value) for s in JobState], default=JobState.QUEUED)
+    state = models.CharField(max_length=16, choices=[(s.value, s.value) for s in JobState], default=JobState.QUEUED.value)
     state_since = models.DateTimeField(db_default=Now())
     reason_code = models.CharField(max_length=64, blank=True)
     reason = models.TextField(blank=True, help_text="one sentence for people")
@@ -125,12 +131,12 @@ class Job(models.Model):
 
     class Meta:
         constraints = [
-            models.CheckConstraint(condition=Q(state__in=[s.value for s in JobState]), name="job_state_is_known"),
+            models.CheckConstraint(condition=Q(state__in=_values(JobState)), name="job_state_is_known"),
             models.UniqueConstraint(
-                fields=["space", "replica"], condition=Q(state__in=sorted(COMING)), name="one_coming_job_per_replica"
+                fields=["space", "replica"], condition=Q(state__in=_values(COMING)), name="one_coming_job_per_replica"
             ),
             models.UniqueConstraint(
-                fields=["space", "replica"], condition=Q(state__in=sorted(SERVING)), name="one_serving_job_per_replica"
+                fields=["space", "replica"], condition=Q(state__in=_values(SERVING)), name="one_serving_job_per_replica"
             ),
             models.CheckConstraint(
                 condition=Q(blocked_by__isnull=True) | ~Q(blocked_by=F("id")), name="job_not_blocked_by_itself"
@@ -140,10 +146,10 @@ class Job(models.Model):
             # The claim's index. A second partial index on (seq) alone makes the planner choose wrongly: never add one.
             models.Index(
                 fields=["requirement", "seq"],
-                condition=Q(state=JobState.QUEUED, blocked_by__isnull=True),
+                condition=Q(state=JobState.QUEUED.value, blocked_by__isnull=True),
                 name="job_queue_by_class",
             ),
-            models.Index(fields=["worker"], condition=Q(state__in=sorted(ACTIVE)), name="job_active_by_worker"),
+            models.Index(fields=["worker"], condition=Q(state__in=_values(ACTIVE)), name="job_active_by_worker"),
             models.Index(fields=["space", "-seq"], name="job_newest_of_space"),
         ]
 
@@ -179,7 +185,8 @@ class Lease(models.Model):
     released_at = models.DateTimeField(null=True, blank=True)
     cleared_at = models.DateTimeField(null=True, blank=True)
     accepted_through = models.PositiveIntegerField(default=0, help_text="seq of the last event taken")
-    last_snapshot = models.JSONField(null=True, blank=True, help_text="what the worker last said of it in holds")
+    last_hold = models.JSONField(null=True, blank=True, help_text="what the worker last said of it in holds")
+    unlisted_beats = models.PositiveSmallIntegerField(default=0, help_text="heartbeats in a row that did not list it")
     log_incomplete = models.BooleanField(default=False)
 
     class Meta:

@@ -64,7 +64,7 @@ _ON_THE_WAY = {
     E.BROKE: S.FAILED,
     E.FINISHED: S.COMPLETED,
     E.STOP: S.STOPPING,
-    E.STOP_UNREACHABLE: S.STOPPING,
+    E.STOP_UNREACHABLE: S.COMPLETED,
 }
 
 TABLE: dict[tuple[JobState, Event], JobState] = {
@@ -113,7 +113,7 @@ TABLE: dict[tuple[JobState, Event], JobState] = {
     (S.UNAVAILABLE, E.STOPPED): S.FAILED,
     (S.UNAVAILABLE, E.STOP): S.STOPPING,
     (S.UNAVAILABLE, E.STOP_UNREACHABLE): S.COMPLETED,
-    # stopping: COMPLETED stands for "completed if it ever ran, else cancelled", see move()
+    # stopping. Here and after STOP_UNREACHABLE, COMPLETED stands for "completed if it ever ran, else cancelled": move()
     (S.STOPPING, E.STOPPED): S.COMPLETED,
     (S.STOPPING, E.BROKE): S.COMPLETED,
     (S.STOPPING, E.FINISHED): S.COMPLETED,
@@ -134,6 +134,5 @@ def move(state: JobState, event: Event, *, ever_ran: bool) -> JobState:
         to = TABLE[state, event]
     except KeyError:
         raise IllegalTransition(f"A job that is {state} cannot take the event {event}.") from None
-    if state is S.STOPPING and to is S.COMPLETED and not ever_ran:
-        return S.CANCELLED
-    return to
+    stopped = state is S.STOPPING or event is E.STOP_UNREACHABLE
+    return S.CANCELLED if stopped and to is S.COMPLETED and not ever_ran else to
