@@ -8,8 +8,8 @@ long in a deep checkout). PostgreSQL refuses to run as root; root therefore runs
     url = server.start()      # running and reachable when this returns; also when it was running already
     server.stop()
 
-In the home directory stand `url` and `password` (both 0600, ours), `port`, and `server/`, which is the server's own: its
-data and its log.
+In the home directory stand `url` and `password` (both 0600, ours), `port`, and `server/`, which is the server's own:
+its data and its log.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class EmbeddedPostgres:
         self._port_file = self.home / "port"
         self._settings = {"max_connections": "300", **(settings or {})}
         if not durable:
-            self._settings |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+            self._settings |= {"fsync": "off", "full_page_writes": "off"}
         self._as_nobody = os.geteuid() == 0
 
     def start(self) -> str:

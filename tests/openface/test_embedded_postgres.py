@@ -35,7 +35,7 @@ def server(home: Path) -> Iterator[EmbeddedPostgres]:
 
 def query(url: str, sql: str) -> object:
     with psycopg.connect(url, autocommit=True, connect_timeout=10) as connection:
-        cursor = connection.execute(sql)  # type: ignore[arg-type]  # only literals in here
+        cursor = connection.execute(sql)
         row = cursor.fetchone() if cursor.description else None
         return row[0] if row else None
 
