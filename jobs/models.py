@@ -101,7 +101,9 @@ class Job(models.Model):
         default=dict, help_text="what the worker is told: sdk, app_file, port, environment, limits, as of the start"
     )
 
-    state = models.CharField(max_length=16, choices=[(s.value, s.value) for s in JobState], default=JobState.QUEUED.value)
+    state = models.CharField(
+        max_length=16, choices=[(s.value, s.value) for s in JobState], default=JobState.QUEUED.value
+    )
     state_since = models.DateTimeField(db_default=Now())
     reason_code = models.CharField(max_length=64, blank=True)
     reason = models.TextField(blank=True, help_text="one sentence for people")

@@ -1,0 +1,38 @@
+"""The life of a job. The only code that writes `Job.state`, `Lease` and `Reservation` rows.
+
+Every function is one short transaction: row lock, look-up in `jobs.states`, guarded update, event row, notice.
+Views, the worker API, admin actions, commands and the keeper each parse, authorise, and call one function here.
+
+Locks are FOR NO KEY UPDATE, always in the order space → worker → job (by `seq`) → lease → reservation. A caller that
+starts at a job never locks a worker or a space.
+"""
+
+from __future__ import annotations
+
+from jobs.lifecycle.claiming import Claim, claim_next
+from jobs.lifecycle.holds import Hold, Instruction, renew_lease, sync_holds
+from jobs.lifecycle.lapses import cut_off_worker, expire_lease, give_up, mark_silent
+from jobs.lifecycle.reports import LogText, Recorded, Report, record
+from jobs.lifecycle.stopping import request_stop, stop_space
+from jobs.lifecycle.submission import Submission, submit
+
+__all__ = [
+    "Claim",
+    "Hold",
+    "Instruction",
+    "LogText",
+    "Recorded",
+    "Report",
+    "Submission",
+    "claim_next",
+    "cut_off_worker",
+    "expire_lease",
+    "give_up",
+    "mark_silent",
+    "record",
+    "renew_lease",
+    "request_stop",
+    "stop_space",
+    "submit",
+    "sync_holds",
+]

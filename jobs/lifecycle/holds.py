@@ -1,0 +1,201 @@
+"""What a worker has, against what it should have: renewals, adoption, clearing, and the one desired list.
+
+Level-triggered: every register and heartbeat says all that the worker has, so a lost message costs one beat.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, Max
+
+from jobs.clock import database_now
+from jobs.errors import StaleLease, SupersededSession
+from jobs.lifecycle.submission import lock_worker
+from jobs.lifecycle.transition import Cause, clear, lock_job, move, unreleased_lease
+from jobs.models import Job, Lease, LogChunk
+from jobs.states import COMING, Event, JobState
+from jobs.tokens import UnknownLeaseKey, runtime_token
+
+Want = Literal["keep", "stop", "remove", "hold"]
+
+# A heartbeat may have been written before the claim that it does not list; two in a row were not.
+UNLISTED_BEATS = 2
+RESUMES_TO = {"building": Event.BUILDING, "starting": Event.STARTING, "running": Event.RUNNING}
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A lease that the worker has in some phase, or a labelled container it found."""
+
+    lease_id: uuid.UUID
+    state: str
+    image_id: str = ""
+    container: str = ""
+    healthy: bool | None = None
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """What the worker should do with a lease."""
+
+    lease_id: uuid.UUID
+    want: Want
+    reason: str = ""
+    grace_s: float | None = None
+    expires_in_s: float | None = None
+    next_seq: int | None = None
+    log_offsets: dict[str, int] | None = None
+    runtime_token: str | None = None
+
+
+def sync_holds(worker_id: uuid.UUID, *, holds: Sequence[Hold] | None, registering: bool = False) -> list[Instruction]:
+    """Bring our rows and the worker's inventory together; return what it should do with each lease.
+
+    Within the caller's transaction, which holds the worker's row lock. `holds` None (the engine did not answer)
+    renews everything and changes nothing else.
+    """
+    now = database_now()
+    rows = list(Lease.objects.select_related("job").filter(worker=worker_id, cleared_at=None).order_by("acquired_at"))
+    if holds is None:
+        _renew([lease for lease in rows if lease.released_at is None], now=now)
+        return [_instruction(lease, now=now) for lease in rows]
+    listed = {hold.lease_id: hold for hold in holds}
+    _renew([lease for lease in rows if lease.released_at is None and lease.pk in listed], now=now)
+    for lease in rows:
+        hold = listed.get(lease.pk)
+        if hold is None:
+            _unlisted(lease, now=now, registering=registering)
+        elif lease.released_at is None:
+            _listed(lease, hold, now=now)
+    known = [_instruction(lease, now=now) for lease in rows if lease.pk in listed or lease.released_at is None]
+    # Leases we have no row for (a restored database, another installation) are kept, not served, and shown.
+    # One of ours that was cleared and turns up again is known to be over.
+    return known + _strays(worker_id, [pk for pk in listed if pk not in {lease.pk for lease in rows}])
+
+
+def renew_lease(worker_id: uuid.UUID, *, session: int, job_id: uuid.UUID, lease_id: uuid.UUID) -> float:
+    """Renew one lease; return the seconds it is good for. Raises StaleLease, SupersededSession, UnknownJob.
+
+    An expired lease that nobody else took goes on as the same attempt.
+    """
+    with transaction.atomic():
+        worker = lock_worker(worker_id)
+        if worker is None or worker.session != session:
+            raise SupersededSession
+        job = lock_job(job_id)
+        lease = unreleased_lease(job)
+        if lease is None or lease.pk != lease_id or lease.worker_id != worker_id:
+            raise StaleLease
+        now = database_now()
+        _renew([lease], now=now)
+        if job.state == JobState.QUEUED:
+            _resume(job, lease, Event.RESUMED, now=now)
+    return float(settings.OPENFACE_GPU_WORKER_LEASE_SECONDS)
+
+
+def _renew(leases: Sequence[Lease], *, now: datetime) -> None:
+    """One narrow update, for all attempts of the worker together."""
+    if not leases:
+        return
+    expires_at = now + timedelta(seconds=settings.OPENFACE_GPU_WORKER_LEASE_SECONDS)
+    ids = [lease.pk for lease in leases]
+    Lease.objects.filter(pk__in=ids, released_at=None).update(expires_at=expires_at, unlisted_beats=0)
+    for lease in leases:
+        lease.expires_at = expires_at
+
+
+def _listed(lease: Lease, hold: Hold, *, now: datetime) -> None:
+    """The worker has it and may: follow where our row fell behind."""
+    follows = {JobState.QUEUED, JobState.UNAVAILABLE}
+    if lease.job.state not in follows:
+        return
+    job = lock_job(lease.job_id)
+    lease.job = job
+    if unreleased_lease(job) != lease:  # claimed by another, or ended, since we looked
+        lease.refresh_from_db()
+        lease.job = job
+        return
+    if job.state == JobState.QUEUED:
+        _resume(job, lease, RESUMES_TO.get(hold.state, Event.RESUMED), now=now)
+    elif job.state == JobState.UNAVAILABLE and hold.state == "running":
+        cause = Cause("worker_back", "The worker is back, and the app never stopped.", lease)
+        move(job, Event.RUNNING, cause, now=now)
+
+
+def _resume(job: Job, lease: Lease, event: Event, *, now: datetime) -> None:
+    cause = Cause("lease_resumed", "The worker came back before anybody else took it.", lease)
+    move(job, event, cause, now=now, worker_id=lease.worker_id)
+
+
+def _unlisted(lease: Lease, *, now: datetime, registering: bool) -> None:
+    """The worker has nothing of it."""
+    if lease.released_at is not None:
+        clear(lease, now=now)
+        return
+    if not registering and not _unlisted_for_long(lease, now=now):
+        return
+    job = lock_job(lease.job_id)
+    lease.job = job
+    current = unreleased_lease(job)
+    if current is None or current.pk != lease.pk:
+        lease.released_at = lease.released_at or now
+        clear(lease, now=now)
+        return
+    coming = JobState(job.state) in COMING
+    code = "claim_answer_lost" if coming else "container_lost"
+    sentence = "The worker does not have it; it goes back to the line." if coming else "Its container is gone."
+    move(job, Event.LOST, Cause(code, sentence, lease), now=now)
+    clear(lease, now=now)
+
+
+def _unlisted_for_long(lease: Lease, *, now: datetime) -> bool:
+    """Whether this is the second heartbeat in a row without it, and its claim is not just being answered."""
+    Lease.objects.filter(pk=lease.pk).update(unlisted_beats=F("unlisted_beats") + 1)
+    lease.unlisted_beats += 1
+    settled = now - lease.acquired_at > timedelta(seconds=2 * settings.OPENFACE_GPU_WORKER_HEARTBEAT_SECONDS)
+    return settled and lease.unlisted_beats >= UNLISTED_BEATS
+
+
+def _instruction(lease: Lease, *, now: datetime) -> Instruction:
+    if lease.released_at is not None:
+        return Instruction(lease.pk, "remove", reason="The right to run it has ended.")
+    job = lease.job
+    want: Want = "stop" if job.stop_requested_at is not None else "keep"
+    try:
+        token = runtime_token(lease)
+    except UnknownLeaseKey:
+        token = None
+    return Instruction(
+        lease.pk,
+        want,
+        reason=job.stop_reason if want == "stop" else "",
+        grace_s=settings.OPENFACE_STOP_GRACE_SECONDS if want == "stop" else None,
+        expires_in_s=max((lease.expires_at - now).total_seconds(), 0.0),
+        next_seq=lease.accepted_through + 1,
+        log_offsets=_log_offsets(lease),
+        runtime_token=token,
+    )
+
+
+def _log_offsets(lease: Lease) -> dict[str, int]:
+    ends = LogChunk.objects.filter(lease=lease).values_list("stream").annotate(Max("end"))
+    return {stream: end for stream, end in ends}
+
+
+def _strays(worker_id: uuid.UUID, lease_ids: Sequence[uuid.UUID]) -> list[Instruction]:
+    if not lease_ids:
+        return []
+    ended = set(Lease.objects.filter(pk__in=lease_ids, worker=worker_id).values_list("pk", flat=True))
+    return [
+        Instruction(pk, "remove", reason="The right to run it has ended.")
+        if pk in ended
+        else Instruction(pk, "hold", reason="This control plane does not know the lease.")
+        for pk in lease_ids
+    ]

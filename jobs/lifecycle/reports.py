@@ -1,0 +1,175 @@
+"""What a worker reports of a job: events in order, and log text. One transaction per batch; repeats change nothing."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.apps import apps
+from django.db import transaction
+
+from jobs import logs as log_rows
+from jobs.clock import database_now
+from jobs.errors import EventGap, IllegalTransition, StaleLease, SupersededSession
+from jobs.lifecycle.transition import Cause, lock_job, move, unreleased_lease, write_event
+from jobs.models import Job, Lease
+from jobs.states import Event, JobState
+
+MAX_REASON_CHARS = 4000
+REBOOTED = "host_rebooted"
+
+PLAIN_KINDS = {
+    "building": Event.BUILDING,
+    "running": Event.RUNNING,
+    "declined": Event.DECLINED,
+    "failed": Event.BROKE,
+    "stopped": Event.STOPPED,
+}
+SENTENCES = {
+    "building": "The image is being built.",
+    "starting": "The container is started.",
+    "running": "The app answers.",
+    "stopped": "The worker stopped it.",
+    "declined": "The worker handed it back.",
+    "failed": "It failed.",
+}
+# After a gap the worker says where it is now, instead of all it went through.
+SNAPSHOT_STATES = {
+    "leased": Event.RESUMED,
+    "building": Event.BUILDING,
+    "starting": Event.STARTING,
+    "running": Event.RUNNING,
+    "stopped": Event.STOPPED,
+}
+
+
+@dataclass(frozen=True)
+class Report:
+    """One event of a lease. `seq` starts at 1 and has no holes; `data` are the kind's own fields."""
+
+    seq: int
+    kind: str
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LogText:
+    """A piece of one stream. `offset` counts the UTF-8 bytes before it."""
+
+    stream: str
+    offset: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What was taken. `log_offsets`: where each stream goes on. `stop`: the worker should stop the job."""
+
+    accepted_through: int
+    log_offsets: dict[str, int]
+    state: str
+    stop: bool
+
+
+def record(
+    worker_id: uuid.UUID,
+    *,
+    session: int,
+    job_id: uuid.UUID,
+    lease_id: uuid.UUID,
+    reports: Sequence[Report] = (),
+    logs: Sequence[LogText] = (),
+) -> Recorded:
+    """Take a batch of reports of one lease.
+
+    Raises StaleLease (released, or not this worker's), EventGap (nothing taken), SupersededSession, UnknownJob.
+    An event that is illegal in the present state is stored as ignored, and the batch goes on.
+    """
+    with transaction.atomic():
+        job = lock_job(job_id)
+        lease = _own_lease(job, worker_id, lease_id, session=session)
+        now = database_now()
+        for report in sorted(reports, key=lambda report: report.seq):
+            if report.seq <= lease.accepted_through:
+                continue
+            if report.seq != lease.accepted_through + 1:
+                raise EventGap(lease.accepted_through + 1)
+            _apply(job, lease, report, now=now)
+            lease.accepted_through = report.seq
+        if reports:
+            Lease.objects.filter(pk=lease.pk).update(accepted_through=lease.accepted_through)
+        # After the events, so that a refused chunk never costs a state.
+        for piece in logs:
+            log_rows.append(lease, piece.stream, offset=piece.offset, text=piece.text)
+        offsets = log_rows.next_offsets(lease)
+    return Recorded(lease.accepted_through, offsets, job.state, stop=job.stop_requested_at is not None)
+
+
+def _own_lease(job: Job, worker_id: uuid.UUID, lease_id: uuid.UUID, *, session: int) -> Lease:
+    worker = apps.get_model("workers", "Worker").objects.filter(pk=worker_id).values_list("session", flat=True).first()
+    if worker != session:
+        raise SupersededSession
+    lease = unreleased_lease(job)
+    if lease is None or lease.pk != lease_id or lease.worker_id != worker_id:
+        raise StaleLease
+    return lease
+
+
+def _apply(job: Job, lease: Lease, report: Report, *, now: datetime) -> None:
+    if report.kind == "health":
+        return  # liveness is in the heartbeat's holds; health alone moves nothing
+    event = _event(job, report)
+    cause = _cause(lease, report)
+    if event is None:
+        write_event(job, report.kind[:32], cause, before=JobState(job.state), after=None, ignored=True)
+        return
+    try:
+        move(job, event, cause, now=now, **_facts(job, lease, report, event))
+    except IllegalTransition:
+        write_event(job, event.value, cause, before=JobState(job.state), after=None, ignored=True)
+
+
+def _event(job: Job, report: Report) -> Event | None:
+    """What a report means for the job, or None where we do not know the kind (a newer worker may)."""
+    if report.kind == "starting":
+        return Event.REBOOTED if report.data.get("reason") == REBOOTED else Event.STARTING
+    if report.kind == "exited":
+        succeeded = job.mode == Job.Mode.BATCH and report.data.get("code") == 0
+        return Event.FINISHED if succeeded else Event.BROKE
+    if report.kind == "snapshot":
+        return SNAPSHOT_STATES.get(str(report.data.get("state")))
+    return PLAIN_KINDS.get(report.kind)
+
+
+def _facts(job: Job, lease: Lease, report: Report, event: Event) -> dict[str, Any]:
+    """Columns that a report fills besides the state."""
+    facts: dict[str, Any] = {}
+    if image_id := report.data.get("image_id"):
+        facts["image_id"] = str(image_id)[:128]
+    if report.kind == "exited":
+        code = report.data.get("code")
+        facts |= {"exit_code": code, "oom_killed": bool(report.data.get("oom_killed"))}
+    if job.state == JobState.QUEUED and event in (Event.RESUMED, Event.BUILDING, Event.STARTING, Event.RUNNING):
+        facts["worker_id"] = lease.worker_id  # its lease had expired; the same attempt goes on
+    return facts
+
+
+def _cause(lease: Lease, report: Report) -> Cause:
+    data = report.data
+    if report.kind == "exited":
+        code = "oom_killed" if data.get("oom_killed") else "exited"
+        sentence = str(data.get("detail") or _exit_sentence(data))
+    else:
+        code = str(data.get("reason") or report.kind)
+        sentence = str(data.get("detail") or SENTENCES.get(report.kind, ""))
+    return Cause(code[:64], sentence[:MAX_REASON_CHARS], lease, seq=report.seq)
+
+
+def _exit_sentence(data: dict[str, Any]) -> str:
+    if data.get("oom_killed"):
+        return "It ran out of memory and was killed."
+    code = data.get("code")
+    return "It exited." if code is None else f"It exited with code {code}."

@@ -1,0 +1,65 @@
+"""The keeper's sweeps: expired leases, silent workers, spent attempts. Safe when two run: every step is guarded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.apps import apps
+from django.conf import settings
+
+from jobs import lifecycle
+from jobs.clock import now_and_up_since
+from jobs.lifecycle.claiming import MAX_ATTEMPTS
+from jobs.lifecycle.lapses import EXPIRABLE
+from jobs.models import Job, Lease
+from jobs.states import JobState
+
+
+@dataclass(frozen=True)
+class Swept:
+    """How many jobs each sweep moved."""
+
+    expired: int
+    given_up: int
+    silent: int
+
+
+def sweep() -> Swept:
+    """One round. Each job is moved in a transaction of its own."""
+    now, up_since = now_and_up_since()
+    return Swept(
+        expired=_expire(now, up_since),
+        given_up=_give_up(now),
+        silent=_mark_silent(now, up_since),
+    )
+
+
+def _expire(now: datetime, up_since: datetime) -> int:
+    if now < up_since + timedelta(seconds=settings.OPENFACE_GPU_WORKER_LEASE_SECONDS):
+        return 0
+    states = [state.value for state in EXPIRABLE]
+    due = Lease.objects.filter(released_at=None, expires_at__lt=now, job__state__in=states)
+    ids = due.order_by("expires_at").values_list("pk", flat=True)
+    return sum(lifecycle.expire_lease(pk, now=now, up_since=up_since) for pk in list(ids))
+
+
+def _give_up(now: datetime) -> int:
+    period = timedelta(seconds=settings.OPENFACE_GPU_WORKER_LEASE_SECONDS)
+    spent = Job.objects.filter(state=JobState.QUEUED, attempts__gte=MAX_ATTEMPTS, state_since__lt=now - period)
+    return sum(lifecycle.give_up(pk, now=now) for pk in list(spent.values_list("pk", flat=True)))
+
+
+def _mark_silent(now: datetime, up_since: datetime) -> int:
+    """Jobs whose worker is not heard. The state is asked again under each job's lock."""
+    held = Lease.objects.filter(released_at=None, job__state__in=[JobState.RUNNING, JobState.STOPPING])
+    moved = 0
+    workers = apps.get_model("workers", "Worker").objects.filter(pk__in=held.values("worker"))
+    for worker in workers:
+        if worker.is_online(now=now, up_since=up_since):
+            continue
+        for job_id in list(held.filter(worker=worker.pk).order_by("job__seq").values_list("job_id", flat=True)):
+            moved += lifecycle.mark_silent(job_id, worker_name=worker.name, since=worker.last_seen_at, now=now)
+    return moved
+
+
