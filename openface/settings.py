@@ -14,12 +14,18 @@ import environ
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
 
+# All that an installation keeps on this machine, unless other settings say otherwise.
+OPENFACE_STATE_DIR = Path(env.str("OPENFACE_STATE_DIR", default=str(BASE_DIR / ".openface")))
+
 
 def secret(name: str, default: str = "") -> str:
-    """Return NAME, or the stripped content of the file that NAME_FILE names, or the default."""
+    """Return NAME, or the content of the file that NAME_FILE names, or of the one `manage.py up` made, or the default."""
     path = os.environ.get(f"{name}_FILE")
     if path:
         return Path(path).read_text(encoding="utf-8").strip()
+    made = OPENFACE_STATE_DIR / "keys" / name.lower()
+    if name not in os.environ and made.exists():
+        return made.read_text(encoding="utf-8").strip()
     return str(env.str(name, default=default))
 
 
@@ -28,7 +34,6 @@ def listed(name: str) -> list[str]:
 
 
 # --- where things live ---------------------------------------------------------------------------------------------
-OPENFACE_STATE_DIR = Path(env.str("OPENFACE_STATE_DIR", default=str(BASE_DIR / ".openface")))
 OPENFACE_REPOSITORIES_DIR = Path(env.str("OPENFACE_REPOSITORIES_DIR", default=str(OPENFACE_STATE_DIR / "repositories")))
 
 # --- keys ----------------------------------------------------------------------------------------------------------
