@@ -13,6 +13,7 @@ from datetime import timedelta
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from jobs import notices
 from spaces import front_matter
 from spaces.forge import get_forge
 from spaces.forge.base import Commit, Repository, Viewer
@@ -63,15 +64,18 @@ def sync(repo: Repository) -> Space:
     return space
 
 
+def row_at(repo: Repository, commit: Commit, front: front_matter.FrontMatter) -> Space:
+    """Return the repository's row with the head that the caller has just read; nothing is read twice."""
+    space = _row_with_facts(repo, Space.objects.filter(repository_id=repo.id).first())
+    _remember(space, front, commit)
+    return space
+
+
 def read_front_matter(repo: Repository, revision: str) -> front_matter.FrontMatter:
-    """Read the README at a commit; an empty one where there is none, or where it is absurdly large."""
+    """Read README.md at a commit; an empty one where there is none, or where it is absurdly large."""
     forge = get_forge()
     try:
-        names = [entry.path for entry in forge.list_tree(repo, revision) if entry.name.lower() == "readme.md"]
-        if not names:
-            return front_matter.FrontMatter()
-        name = "README.md" if "README.md" in names else names[0]
-        return front_matter.parse(forge.read_file(repo, revision, name, limit=front_matter.README_LIMIT))
+        return front_matter.parse(forge.read_file(repo, revision, "README.md", limit=front_matter.README_LIMIT))
     except TooLarge as error:
         return front_matter.FrontMatter(warnings=(str(error),))
     except NotFound:
@@ -96,8 +100,10 @@ def _row_with_facts(repo: Repository, space: Space | None) -> Space:
         try:
             with transaction.atomic():
                 _make_room(repo)
-                space, _created = Space.objects.update_or_create(repository_id=repo.id, defaults=facts)
-                return space
+                seen, _created = Space.objects.update_or_create(repository_id=repo.id, defaults=facts)
+                if space is not None and space.visibility != seen.visibility:
+                    notices.publish("access", space=seen.pk)  # who has it open may have lost the right
+                return seen
         except IntegrityError:  # another process created the same row or took the same name just now
             continue
     return Space.objects.get(repository_id=repo.id)
@@ -123,40 +129,30 @@ def _refresh(space: Space, repo: Repository) -> None:
     except ForgeError as error:
         logger.warning("repository not read: %s", error, extra={"action": "space_not_read", "repository": repo.id})
         return
-    changed = ["synced_at"]
-    if commit is None:
-        if space.head_revision:
-            _set(space, front_matter.FrontMatter(), None)
-            changed += _HEAD_FIELDS
-    elif space.head_revision != commit.sha or space.head_at is None:
-        try:
-            _set(space, read_front_matter(repo, commit.sha), commit)
-        except ForgeError as error:
-            logger.warning("README not read: %s", error, extra={"action": "space_not_read", "repository": repo.id})
-            return
-        changed += _HEAD_FIELDS
-    space.synced_at = timezone.now()
-    space.save(update_fields=changed)
+    if commit is not None and space.head_revision == commit.sha and space.head_at is not None:
+        space.synced_at = timezone.now()
+        space.save(update_fields=["synced_at"])
+        return
+    try:
+        front = read_front_matter(repo, commit.sha) if commit else front_matter.FrontMatter()
+    except ForgeError as error:
+        logger.warning("README not read: %s", error, extra={"action": "space_not_read", "repository": repo.id})
+        return
+    _remember(space, front, commit)
 
 
-_HEAD_FIELDS = [
-    "head_revision",
-    "head_at",
-    "title",
-    "emoji",
-    "color_from",
-    "color_to",
-    "short_description",
-    "sdk",
-]
-
-
-def _set(space: Space, front: front_matter.FrontMatter, commit: Commit | None) -> None:
-    space.head_revision = commit.sha if commit else ""
-    space.head_at = commit.committed_at if commit else None
-    space.title = front.title
-    space.emoji = front.emoji
-    space.color_from = front.color_from
-    space.color_to = front.color_to
-    space.short_description = front.short_description
-    space.sdk = front.sdk or ""
+def _remember(space: Space, front: front_matter.FrontMatter, commit: Commit | None) -> None:
+    read = {
+        "head_revision": commit.sha if commit else "",
+        "head_at": commit.committed_at if commit else None,
+        "title": front.title,
+        "emoji": front.emoji,
+        "color_from": front.color_from,
+        "color_to": front.color_to,
+        "short_description": front.short_description,
+        "sdk": front.sdk or "",
+        "synced_at": timezone.now(),
+    }
+    for key, value in read.items():
+        setattr(space, key, value)
+    space.save(update_fields=list(read))

@@ -144,8 +144,9 @@ async def stream_git(
             if feeder.done():
                 feeder.result()  # a body that was refused (too large, broken) ends the answer with its own error
             yield chunk
-        await feeder
-        code = await process.wait()
+        if feeder.done():
+            feeder.result()
+        code = await process.wait()  # what is left of the body, git did not need
         if code != 0:
             raise GitFailed(code, b"")
     finally:

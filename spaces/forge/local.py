@@ -35,6 +35,7 @@ from spaces.models import LocalCollaborator, LocalRepository, Visibility
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}\Z")
 FULL_ID = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
 TREE_LIMIT = 5_000  # entries of one directory; nobody reads more, and each is a line of a page
+_HEADER_LIMIT = 128  # bytes: an id, a type and a size
 _COMMIT_FORMAT = "--format=%H%x00%cI%x00%an%x00%s"
 _KINDS = {"040000": "directory", "120000": "symlink", "160000": "submodule"}
 
@@ -123,19 +124,23 @@ class LocalForge(Forge):
         _check_id(revision)
         missing = NotFound(f"There is no file {path} in {repo.full_name} at {revision[:7]}.")
         directory = repository_directory(repo.id)
-        question = f"{revision}:{path}\n".encode()
         try:
-            # The size first: nothing large is read only to be thrown away.
-            header = run_git(directory, ["cat-file", "--batch-check"], stdin=question)
-            match header.split():
-                case [object_id, b"blob", size]:
-                    if int(size) > limit:
-                        raise TooLarge(f"{path} has {int(size)} bytes; at most {limit} are read here.")
-                    return run_git(directory, ["cat-file", "blob", object_id.decode()], limit=limit)
+            # On stdin, where nothing can be an option. One header line, the content, a line feed.
+            output = run_git(
+                directory, ["cat-file", "--batch"], stdin=f"{revision}:{path}\n".encode(), limit=limit + _HEADER_LIMIT
+            )
         except GitFailed as error:
             if not directory.is_dir():
                 raise _lost(repo) from error
             raise missing from error
+        except TooLarge as error:
+            raise TooLarge(f"{path} has more than {limit} bytes.") from error
+        header, _, content = output.partition(b"\n")
+        match header.split():
+            case [_, b"blob", size] if len(content) == int(size) + 1:
+                if int(size) > limit:
+                    raise TooLarge(f"{path} has more than {limit} bytes.")
+                return content[:-1]
         raise missing
 
     async def serve_git(self, repo: Repository, request: GitRequest) -> AsyncIterator[bytes]:

@@ -1,0 +1,51 @@
+"""Where a Space's pages are served: never on the portal's own origin, because they are untrusted code.
+
+`OPENFACE_RUNTIME_ORIGIN` is one origin for all Spaces (a second host name, or the portal's host with another port), or
+a template with `{space}`, which gives each Space an origin of its own. Only the last separates Spaces from each other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Protocol
+
+from django.conf import settings
+
+_NOT_IN_A_LABEL = re.compile(r"[^a-z0-9]+")
+_MAX_LABEL = 63  # RFC 1035
+_HASH_LENGTH = 8
+
+
+class Named(Protocol):
+    """Anything that knows whose Space it is."""
+
+    @property
+    def owner(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+def one_per_space() -> bool:
+    """Whether each Space has an origin of its own."""
+    return "{space}" in settings.OPENFACE_RUNTIME_ORIGIN
+
+
+def runtime_origin(space: Named) -> str:
+    """Return the origin (scheme, host, port; no trailing slash) under which this Space's pages are served."""
+    template: str = settings.OPENFACE_RUNTIME_ORIGIN
+    return template.replace("{space}", _label(space)) if one_per_space() else template
+
+
+def runtime_url(space: Named) -> str:
+    """Return the address of the Space's app, with the trailing slash it is served under."""
+    return f"{runtime_origin(space)}/run/{space.owner}/{space.name}/"
+
+
+def _label(space: Named) -> str:
+    """A host name label for a Space: readable, and different for every two Spaces (a-b/c and a/b-c)."""
+    full = f"{space.owner}/{space.name}".lower()
+    unique = hashlib.sha256(full.encode("utf-8")).hexdigest()[:_HASH_LENGTH]
+    readable = _NOT_IN_A_LABEL.sub("-", full).strip("-")[: _MAX_LABEL - _HASH_LENGTH - 1].strip("-")
+    return f"{readable}-{unique}" if readable else unique
