@@ -9,7 +9,11 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import django_stubs_ext
 import environ
+
+# Lets `ModelAdmin[Space]` and its like be written: the types are checked, at run time they mean nothing.
+django_stubs_ext.monkeypatch()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
@@ -19,7 +23,7 @@ OPENFACE_STATE_DIR = Path(env.str("OPENFACE_STATE_DIR", default=str(BASE_DIR / "
 
 
 def secret(name: str, default: str = "") -> str:
-    """Return NAME, or the content of the file that NAME_FILE names, or of the one `manage.py up` made, or the default."""
+    """Return NAME, or what the file that NAME_FILE names holds, or the key that `manage.py up` made, or the default."""
     path = os.environ.get(f"{name}_FILE")
     if path:
         return Path(path).read_text(encoding="utf-8").strip()

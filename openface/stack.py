@@ -108,7 +108,7 @@ class Stack:
                 raise InstallationError(f"{name} was stopped before it answered.")
 
     def stop_on_signals(self) -> None:
-        """Let the first Ctrl-C, SIGTERM or closed terminal set `stop_wanted`, and the second end all programs at once."""
+        """Let the first Ctrl-C (or SIGTERM, or closed terminal) set `stop_wanted`, and the second end all at once."""
 
         def act() -> None:
             if self.stop_wanted.is_set() and hasattr(self, "supervisor"):

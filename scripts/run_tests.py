@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Run every check of the project and end with one line of counts.
+
+    scripts/run_tests.py [SUITE…]     style, types, import rules, migrations, then the suites (default: all in tests/)
+    scripts/run_tests.py --only-lint  the first part alone
+
+Each step prints its seconds and its budget. A step over its budget is told, not failed: machines differ. A suite that
+needs a container engine or a browser skips what it cannot do, unless OPENFACE_REQUIRE (docker,browser) insists.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parent.parent
+TOOLS = Path(sys.executable).parent
+
+# Seconds on a machine with two cores.
+LINT_BUDGETS = {"ruff": 10, "ruff format": 10, "mypy": 150, "import rules": 20, "migrations": 20}
+SUITE_BUDGETS = {
+    "jobs": 180,
+    "workers": 150,
+    "spaces": 180,
+    "runtime_proxy": 150,
+    "gpu_worker": 300,
+    "protocol": 60,
+    "openface": 90,
+    "browser": 150,
+    "e2e": 420,
+    "chaos": 420,
+}
+OTHER_BUDGET = 120
+
+
+@dataclass
+class Step:
+    name: str
+    command: list[str]
+    budget: int
+    report: Path | None = None  # where pytest counts
+
+
+@dataclass
+class Done:
+    step: Step
+    seconds: float
+    status: int
+    counts: Counter[str]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suites", nargs="*", help="names of directories in tests/")
+    parser.add_argument("--only-lint", action="store_true")
+    options = parser.parse_args()
+    unknown = [name for name in options.suites if not (PROJECT / "tests" / name).is_dir()]
+    if unknown:
+        parser.error(f"there is no suite {', '.join(unknown)}; there are {', '.join(suites())}")
+
+    with tempfile.TemporaryDirectory(prefix="openface-reports-") as reports:
+        steps = lint_steps()
+        if not options.only_lint:
+            tell_what_is_missing()
+            steps += [suite_step(name, Path(reports)) for name in options.suites or suites()]
+        return summarise([run(step) for step in steps])
+
+
+def lint_steps() -> list[Step]:
+    commands = {
+        "ruff": [str(TOOLS / "ruff"), "check", "."],
+        "ruff format": [str(TOOLS / "ruff"), "format", "--check", "--quiet", "."],
+        "mypy": [str(TOOLS / "mypy")],
+        "import rules": [str(TOOLS / "lint-imports"), "--no-cache"],
+        "migrations": [sys.executable, "manage.py", "makemigrations", "--check", "--dry-run", "--skip-checks"],
+    }
+    return [Step(name, command, LINT_BUDGETS[name]) for name, command in commands.items()]
+
+
+def suites() -> list[str]:
+    """Return the names of the directories in tests/ that hold tests, the quick ones first."""
+    found = sorted({path.relative_to(PROJECT / "tests").parts[0] for path in PROJECT.glob("tests/*/**/test_*.py")})
+    return sorted(found, key=lambda name: SUITE_BUDGETS.get(name, OTHER_BUDGET))
+
+
+def suite_step(name: str, reports: Path) -> Step:
+    report = reports / f"{name}.xml"
+    command = [sys.executable, "-m", "pytest", f"tests/{name}", "-q", f"--junit-xml={report}", "--durations=5"]
+    return Step(f"tests/{name}", command, SUITE_BUDGETS.get(name, OTHER_BUDGET), report)
+
+
+def run(step: Step) -> Done:
+    print(f"\n=== {step.name}", flush=True)
+    # Neither a user's own settings nor an installation in this checkout may decide how a check ends.
+    environment = {name: value for name, value in os.environ.items() if name not in ("SECRET_KEY", "DATABASE_URL_FILE")}
+    environment.update(SECRET_KEY="for-checks-only", OPENFACE_STATE_DIR=str(PROJECT / ".openface-none"))
+    began = time.monotonic()
+    status = subprocess.run(
+        step.command, cwd=PROJECT, stdin=subprocess.DEVNULL, env=environment, check=False
+    ).returncode
+    seconds = time.monotonic() - began
+    counts = count(step.report) if step.report else Counter({"passed" if status == 0 else "failed": 1})
+    if status and not (counts["failed"] or counts["errors"]):
+        counts["errors"] += 1  # it broke before it could count, or holds no test at all
+    return Done(step, seconds, status, counts)
+
+
+def count(report: Path) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    try:
+        for suite in ElementTree.parse(report).getroot().iter("testsuite"):
+            failed, errors, skipped = (int(suite.get(name, 0)) for name in ("failures", "errors", "skipped"))
+            counts.update(failed=failed, errors=errors, skipped=skipped)
+            counts["passed"] += int(suite.get("tests", 0)) - failed - errors - skipped
+    except (OSError, ElementTree.ParseError):
+        counts["errors"] += 1
+    return counts
+
+
+def tell_what_is_missing() -> None:
+    missing = []
+    if not answers("docker", "info"):
+        missing.append("no container engine answers: apt-get install docker.io, then start dockerd")
+    if not any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")):
+        missing.append("no Chromium: apt-get install chromium fonts-noto-cjk")
+    if not shutil.which("git"):
+        missing.append("no git: apt-get install git")
+    for sentence in missing:
+        print(f"note: {sentence} (tests that need it are skipped)", flush=True)
+
+
+def answers(*command: str) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True, timeout=20, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def summarise(results: list[Done]) -> int:
+    print("\n=== seconds (budget)", flush=True)
+    for done in results:
+        verdict = "failed" if done.status else "ok"
+        over = "  over its budget" if done.seconds > done.step.budget else ""
+        print(f"{done.step.name:<22} {done.seconds:7.1f} ({done.step.budget})  {verdict}{over}")
+    total: Counter[str] = sum((done.counts for done in results), Counter())
+    failed = total["failed"] + total["errors"]
+    skipped = f", {total['skipped']} skipped" if total["skipped"] else ""
+    seconds = sum(done.seconds for done in results)
+    print(f"\n{total['passed']} passed, {failed} failed{skipped} in {seconds:.1f}s", flush=True)
+    return 1 if failed or any(done.status for done in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
