@@ -26,12 +26,16 @@ def database_now() -> datetime:
 
 
 def now_and_up_since() -> tuple[datetime, datetime]:
-    """The database's time, and since when the control plane has been up without a break. One query."""
-    row = Uptime.objects.filter(pk=1).values_list(Now(), "up_since").first()
-    if row is None:  # no web process has stamped yet: the control plane is just starting
+    """The database's time, and since when the control plane has been up without a break. One query.
+
+    While no web process stamps, no worker can report: then "up since" is this moment, and nobody counts as silent.
+    """
+    row = Uptime.objects.filter(pk=1).values_list(Now(), "up_since", "alive_at").first()
+    if row is None:  # the control plane starts for the first time
         now = database_now()
         return now, now
-    return row[0], row[1]
+    now, up_since_, alive_at = row
+    return now, now if now - alive_at > _unbroken_gap() else up_since_
 
 
 def up_since() -> datetime:
@@ -45,7 +49,11 @@ def stamp_alive() -> None:
     The first stamp after a gap starts a new stretch: every worker then gets a full period to report, with no special
     rule for our own outages.
     """
-    gap = timedelta(seconds=settings.OPENFACE_ALIVE_SECONDS * MISSED_STAMPS)
-    up_since_or_now = Case(When(alive_at__lt=Now() - Value(gap), then=Now()), default=F("up_since"))
+    up_since_or_now = Case(When(alive_at__lt=Now() - Value(_unbroken_gap()), then=Now()), default=F("up_since"))
     if not Uptime.objects.filter(pk=1).update(up_since=up_since_or_now, alive_at=Now()):
         Uptime.objects.bulk_create([Uptime(pk=1)], ignore_conflicts=True)
+
+
+def _unbroken_gap() -> timedelta:
+    """The longest pause between two stamps that still counts as one stretch."""
+    return timedelta(seconds=settings.OPENFACE_ALIVE_SECONDS * MISSED_STAMPS)

@@ -1,10 +1,11 @@
 """What all suites share: one embedded PostgreSQL per run, keys, and what a missing engine or browser means.
 
-Nothing here imports Django at import time: the worker's suite runs where Django is not installed.
+The worker's suite runs where Django is not installed: nothing here needs it before a test asks for the database.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -31,6 +32,12 @@ os.environ.update(
     OPENFACE_LOG_LEVEL="WARNING",
 )
 
+if importlib.util.find_spec("django"):
+    import django
+
+    # Now, because the suites' own conftest files import models while they are collected.
+    django.setup()
+
 REQUIRED = {name.strip() for name in os.environ.get("OPENFACE_REQUIRE", "").split(",") if name.strip()}
 
 
@@ -51,11 +58,6 @@ NEEDS = {
     "docker": (docker_answers, "no container engine answers (apt-get install docker.io, then start dockerd)"),
     "browser": (browser_found, "no Chromium is installed (apt-get install chromium)"),
 }
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    for name, (_, why) in NEEDS.items():
-        config.addinivalue_line("markers", f"{name}: needs a real {name}; skipped where {why}")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

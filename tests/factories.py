@@ -10,7 +10,7 @@ import factory
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from jobs.models import Job, Requirement
+from jobs.models import Job, Requirement, Uptime
 from spaces.models import Space, Visibility
 from workers.models import Gpu, Worker
 
@@ -111,6 +111,18 @@ class JobFactory(factory.django.DjangoModelFactory[Job]):
     repo = factory.SelfAttribute("space.name")
     revision = REVISION
     requirement = factory.SubFactory(RequirementFactory)
+
+
+class UptimeFactory(factory.django.DjangoModelFactory[Uptime]):
+    """The control plane has been up for a day and stamps just now; without it, nobody counts as silent."""
+
+    class Meta:
+        model = Uptime
+        django_get_or_create = ("id",)
+
+    id = 1
+    up_since = factory.LazyFunction(lambda: ago(86_400))
+    alive_at = factory.LazyFunction(timezone.now)
 
 
 def ago(seconds: float) -> Any:

@@ -1,0 +1,220 @@
+"""A worker takes the oldest job that fits it, exactly once."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jobs.errors import StaleLease, SupersededSession
+from jobs.lifecycle import claim_next, request_stop
+from jobs.models import Job, Lease, Reservation
+from jobs.states import JobState
+from tests.factories import GpuFactory, GpuWorkerFactory, JobFactory, RequirementFactory, WorkerFactory, ago
+from tests.jobs.conftest import claim, must_claim
+from workers.models import Worker
+
+pytestmark = pytest.mark.django_db
+
+
+def gpu_job(**needs: Any) -> Job:
+    return JobFactory(requirement=RequirementFactory(kind="gpu", **({"gpu_count": 1} | needs)))
+
+
+def test_the_oldest_job_is_taken_first() -> None:
+    jobs = [JobFactory() for _ in range(3)]
+    worker = WorkerFactory()
+
+    taken = [must_claim(worker, f"k{n}").job for n in range(3)]
+
+    assert taken == jobs
+
+
+def test_a_claimed_job_is_leased_to_the_worker_and_counts_an_attempt() -> None:
+    job = JobFactory()
+    worker = WorkerFactory()
+
+    claimed = must_claim(worker)
+
+    job.refresh_from_db()
+    assert (job.state, job.worker, job.attempts) == (JobState.LEASED, worker, 1)
+    assert claimed.lease.released_at is None
+    assert [event.to_state for event in job.events.all()] == ["leased"]
+
+
+def test_an_empty_queue_gives_nothing() -> None:
+    assert claim(WorkerFactory()) is None
+
+
+def test_the_same_key_repeats_the_answer() -> None:
+    JobFactory.create_batch(2)
+    worker = WorkerFactory()
+
+    first, second = must_claim(worker, "same"), must_claim(worker, "same")
+
+    assert (second.job, second.lease, second.repeated) == (first.job, first.lease, True)
+    assert Lease.objects.count() == 1
+
+
+def test_a_key_whose_lease_has_ended_is_stale() -> None:
+    job = JobFactory()
+    worker = WorkerFactory()
+    must_claim(worker, "old")
+    Lease.objects.filter(job=job).update(released_at=ago(1))
+
+    with pytest.raises(StaleLease):
+        claim(worker, "old")
+
+
+def test_a_claim_of_an_older_session_is_refused() -> None:
+    JobFactory()
+    worker = WorkerFactory(session=2)
+
+    with pytest.raises(SupersededSession):
+        claim_next(worker.pk, session=1, free_gpu=1, free_cpu=1, key="k")
+
+
+@pytest.mark.parametrize(
+    "standing",
+    [
+        {"scheduling": Worker.Scheduling.DRAINING},
+        {"scheduling": Worker.Scheduling.DISABLED},
+        {"accepting": False},
+        {"last_seen_at": ago(10_000)},
+        {"gateway_status": Worker.Gateway.TIMEOUT},
+        {"max_cpu_jobs": 0},
+    ],
+    ids=["draining", "disabled", "paused", "silent", "gateway unreachable", "full"],
+)
+def test_a_worker_that_may_not_take_jobs_gets_none(standing: dict[str, Any]) -> None:
+    JobFactory()
+
+    assert claim(WorkerFactory(**standing)) is None
+
+
+def test_a_batch_job_needs_no_gateway() -> None:
+    service, batch = JobFactory(), JobFactory(mode=Job.Mode.BATCH, kind=Job.Kind.BENCHMARK)
+    worker = WorkerFactory(gateway_status=Worker.Gateway.TIMEOUT)
+
+    assert must_claim(worker).job == batch
+    service.refresh_from_db()
+    assert service.state == JobState.QUEUED
+
+
+def test_a_cpu_job_does_not_go_to_a_remote_gpu_worker() -> None:
+    JobFactory()
+
+    assert claim(GpuWorkerFactory(max_cpu_jobs=4)) is None
+
+
+def test_a_gpu_job_never_falls_back_to_a_cpu_worker() -> None:
+    gpu_job()
+
+    assert claim(WorkerFactory()) is None
+
+
+def test_a_gpu_job_takes_a_whole_gpu_by_uuid() -> None:
+    gpu_job()
+    worker = GpuWorkerFactory(gpus=[{"uuid": "GPU-a"}])
+
+    claimed = must_claim(worker)
+
+    assert claimed.gpu_uuids == ("GPU-a",)
+    assert Reservation.objects.get(lease=claimed.lease).exclusive
+
+
+def test_a_reserved_gpu_is_not_given_twice_until_the_worker_says_that_nothing_is_left() -> None:
+    first, second = gpu_job(), gpu_job()
+    worker = GpuWorkerFactory()
+    lease = must_claim(worker, "k1").lease
+    request_stop(first.pk)
+    Lease.objects.filter(pk=lease.pk).update(released_at=ago(0))  # the right ended; the container may live
+
+    assert claim(worker, "k2") is None
+    second.refresh_from_db()
+    assert second.state == JobState.QUEUED
+
+
+def test_the_smallest_gpu_that_is_big_enough_is_chosen() -> None:
+    gpu_job(vram_mib=11_444)
+    worker = GpuWorkerFactory(
+        gpus=[
+            {"uuid": "GPU-4090", "total_vram_mib": 24_564},
+            {"uuid": "GPU-3060", "total_vram_mib": 12_287, "free_vram_mib": 12_000},
+            {"uuid": "GPU-small", "total_vram_mib": 8_192, "free_vram_mib": 8_000},
+        ]
+    )
+
+    assert must_claim(worker).gpu_uuids == ("GPU-3060",)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"healthy": False, "error": "GPU is lost"},
+        {"present": False},
+        {"mig": True},
+        {"foreign": [{"pid": 4711, "name": "python", "mib": 21_000}], "free_vram_mib": 3_000},
+    ],
+    ids=["unhealthy", "gone", "mig parent", "used by others"],
+)
+def test_a_gpu_that_is_not_whole_and_well_is_not_given(facts: dict[str, Any]) -> None:
+    gpu_job()
+
+    assert claim(GpuWorkerFactory(gpus=[facts])) is None
+
+
+def test_a_small_job_passes_one_that_fits_nowhere() -> None:
+    gpu_job(vram_mib=80_000)
+    small = gpu_job(vram_mib=9_000)
+
+    assert must_claim(GpuWorkerFactory()).job == small
+
+
+def test_a_job_that_waits_for_its_predecessor_is_not_claimed() -> None:
+    predecessor = JobFactory(state=JobState.STOPPING)
+    JobFactory(space=predecessor.space, blocked_by=predecessor)
+
+    assert claim(WorkerFactory()) is None
+
+
+def test_two_gpus_are_given_together_or_not_at_all() -> None:
+    gpu_job(gpu_count=2)
+    worker = GpuWorkerFactory(gpus=[{"uuid": "GPU-a"}, {"uuid": "GPU-b", "healthy": False}])
+
+    assert claim(worker) is None
+    GpuFactory(worker=worker, uuid="GPU-c", index=2)
+    assert must_claim(worker, "k2").gpu_uuids == ("GPU-a", "GPU-c")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_200_claims_of_two_workers_lease_100_jobs_exactly_once_and_in_order(
+    at_once: Callable[..., list[Any]],
+) -> None:
+    jobs = JobFactory.create_batch(100)
+    workers = [WorkerFactory(), WorkerFactory()]
+
+    answers = at_once([lambda n=n: claim(workers[n % 2], f"key-{n}") for n in range(200)], threads=24)
+
+    errors = [answer for answer in answers if isinstance(answer, Exception)]
+    assert errors == []
+    leased = Counter(answer.job.pk for answer in answers if answer)
+    assert leased == Counter(job.pk for job in jobs)
+    by_time = Job.objects.order_by("leases__acquired_at").values_list("seq", flat=True)
+    # The lease's time is read after the row was picked; two workers side by side may cross by one.
+    inversions = [(a, b) for a, b in zip(by_time, by_time[1:], strict=False) if a - b > 1]
+    assert inversions == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_key_sent_twice_at_the_same_time_makes_one_lease(at_once: Callable[..., list[Any]]) -> None:
+    JobFactory.create_batch(2)
+    worker = WorkerFactory()
+    key = str(uuid.uuid4())
+
+    answers = at_once([lambda: claim(worker, key)] * 4)
+
+    assert len({answer.lease.pk for answer in answers}) == 1

@@ -1,0 +1,212 @@
+"""Stop pressed at any moment wins over whatever the worker reports later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jobs import rescue
+from jobs.errors import StaleLease
+from jobs.lifecycle import Hold, Report, Submission, record, request_stop, stop_space, submit, sync_holds
+from jobs.models import Job, Lease
+from jobs.scheduling import RequirementSpec
+from jobs.states import JobState
+from tests.factories import REVISION, JobFactory, SpaceFactory, WorkerFactory, ago
+from tests.jobs.conftest import claim, must_claim
+
+pytestmark = pytest.mark.django_db
+
+STEPS = ["leased", "building", "starting", "running"]
+
+
+def job_at(step: str) -> tuple[Job, Any, Lease]:
+    """A job that its worker has brought to `step`."""
+    job, worker = JobFactory(), WorkerFactory()
+    lease = must_claim(worker).lease
+    for seq, kind in enumerate(STEPS[1 : STEPS.index(step) + 1], start=1):
+        record(worker.pk, session=1, job_id=job.pk, lease_id=lease.pk, reports=[Report(seq, kind)])
+    job.refresh_from_db()
+    lease.refresh_from_db()
+    assert job.state == step
+    return job, worker, lease
+
+
+def test_a_queued_job_is_cancelled_at_once() -> None:
+    job = JobFactory()
+
+    request_stop(job.pk)
+
+    job.refresh_from_db()
+    assert job.state == JobState.CANCELLED
+    assert claim(WorkerFactory()) is None
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("later", ["building", "starting", "running", "health"])
+def test_what_the_worker_reports_after_a_stop_is_kept_but_changes_nothing(step: str, later: str) -> None:
+    job, worker, lease = job_at(step)
+    request_stop(job.pk)
+
+    answer = record(
+        worker.pk, session=1, job_id=job.pk, lease_id=lease.pk, reports=[Report(lease.accepted_through + 1, later)]
+    )
+
+    assert (answer.state, answer.stop) == (JobState.STOPPING, True)
+
+
+@pytest.mark.parametrize(("step", "end"), [(s, "completed" if s == "running" else "cancelled") for s in STEPS])
+@pytest.mark.parametrize("kind", ["stopped", "exited", "failed", "declined"])
+def test_any_end_that_the_worker_reports_is_the_stop(step: str, end: str, kind: str) -> None:
+    job, worker, lease = job_at(step)
+    request_stop(job.pk)
+
+    record(worker.pk, session=1, job_id=job.pk, lease_id=lease.pk, reports=[Report(lease.accepted_through + 1, kind)])
+
+    job.refresh_from_db()
+    lease.refresh_from_db()
+    assert job.state == end
+    assert lease.released_at is not None
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_worker_is_told_to_stop_in_its_next_heartbeat(step: str) -> None:
+    job, worker, lease = job_at(step)
+    request_stop(job.pk, reason="No longer needed.")
+
+    (instruction,) = sync_holds(worker.pk, holds=[Hold(lease.pk, step)])
+
+    assert (instruction.lease_id, instruction.want, instruction.reason) == (lease.pk, "stop", "No longer needed.")
+
+
+def test_a_second_stop_changes_no_time() -> None:
+    job, *_ = job_at("running")
+    first = request_stop(job.pk)
+
+    second = request_stop(job.pk)
+
+    assert (second.stop_requested_at, second.state_since) == (first.stop_requested_at, first.state_since)
+    assert job.events.filter(event="stop").count() == 1
+
+
+@pytest.mark.parametrize(("step", "end"), [(s, "completed" if s == "running" else "cancelled") for s in STEPS])
+def test_stopping_a_job_of_a_silent_worker_is_final_at_once_and_enforced_on_its_return(step: str, end: str) -> None:
+    job, worker, lease = job_at(step)
+    worker.last_seen_at = ago(1_000)
+    worker.save()
+
+    request_stop(job.pk)
+
+    job.refresh_from_db()
+    assert job.state == end
+    assert "when it returns" in job.reason
+    (instruction,) = sync_holds(worker.pk, holds=[Hold(lease.pk, step)])
+    assert instruction.want == "remove"
+    with pytest.raises(StaleLease):
+        record(worker.pk, session=1, job_id=job.pk, lease_id=lease.pk, reports=[Report(9, "running")])
+
+
+def test_a_worker_that_falls_silent_while_stopping_ends_the_job() -> None:
+    job, worker, _ = job_at("running")
+    request_stop(job.pk)
+    worker.last_seen_at = ago(1_000)
+    worker.save()
+
+    rescue.sweep()
+
+    job.refresh_from_db()
+    assert job.state == JobState.COMPLETED
+
+
+def submission(space: Any) -> Submission:
+    return Submission(space.pk, space.repository_id, space.owner, space.name, REVISION, RequirementSpec("cpu"))
+
+
+def test_start_right_after_stop_waits_for_the_old_run_and_then_goes() -> None:
+    space = SpaceFactory()
+    worker = WorkerFactory()
+    old = submit(submission(space))
+    lease = must_claim(worker).lease
+    request_stop(old.pk)
+
+    new = submit(submission(space))
+
+    assert new != old
+    assert new.blocked_by == old
+    assert claim(worker, "k2") is None
+    record(worker.pk, session=1, job_id=old.pk, lease_id=lease.pk, reports=[Report(1, "stopped")])
+    assert must_claim(worker, "k3").job == new
+
+
+def test_a_second_start_finds_the_first() -> None:
+    space = SpaceFactory()
+
+    assert submit(submission(space)) == submit(submission(space))
+
+
+def test_a_restart_is_a_new_job_that_replaces_the_old_one() -> None:
+    space = SpaceFactory()
+    old = submit(submission(space))
+    must_claim(WorkerFactory())
+
+    new = submit(submission(space), replace=True)
+
+    old.refresh_from_db()
+    assert (new.replaces, new.blocked_by, old.state, old.reason_code) == (old, old, JobState.STOPPING, "superseded")
+
+
+def test_two_restarts_in_a_row_leave_one_that_waits_for_the_container_to_go() -> None:
+    space = SpaceFactory()
+    worker = WorkerFactory()
+    first = submit(submission(space))
+    lease = must_claim(worker).lease
+
+    submit(submission(space), replace=True)
+    third = submit(submission(space), replace=True)
+
+    assert third.blocked_by == first
+    record(worker.pk, session=1, job_id=first.pk, lease_id=lease.pk, reports=[Report(1, "stopped")])
+    assert must_claim(worker, "k2").job == third
+
+
+def test_stopping_a_space_ends_what_serves_and_what_is_coming() -> None:
+    space = SpaceFactory()
+    first = submit(submission(space))
+    must_claim(WorkerFactory())
+    second = submit(submission(space), replace=True)
+
+    stop_space(space.pk)
+
+    first.refresh_from_db()
+    second.refresh_from_db()
+    assert (first.state, second.state) == (JobState.STOPPING, JobState.CANCELLED)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_stop_and_ready_at_the_same_moment_end_in_stopping(at_once: Callable[..., list[Any]]) -> None:
+    for _ in range(10):
+        job, worker, lease = job_at("starting")
+        seq = lease.accepted_through + 1
+
+        results = at_once(
+            [
+                lambda job=job: request_stop(job.pk),
+                lambda worker=worker, job=job, lease=lease, seq=seq: record(
+                    worker.pk, session=1, job_id=job.pk, lease_id=lease.pk, reports=[Report(seq, "running")]
+                ),
+            ]
+        )
+
+        assert [r for r in results if isinstance(r, Exception)] == []
+        job.refresh_from_db()
+        assert job.state == JobState.STOPPING
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_starts_at_once_make_one_job(at_once: Callable[..., list[Any]]) -> None:
+    space = SpaceFactory()
+
+    answers = at_once([lambda: submit(submission(space))] * 8)
+
+    assert len({job.pk for job in answers}) == 1
