@@ -4,3 +4,9 @@ from django.apps import AppConfig
 class WorkersConfig(AppConfig):
     name = "workers"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from jobs import offers
+        from workers.offers import offers_for
+
+        offers.provide(offers_for)

@@ -13,7 +13,7 @@ from django.db.models.functions import Lower, Now
 
 
 class Worker(models.Model):
-    """A GPU machine that may claim jobs. Its standing is three facts: `scheduling`, whether it is heard, `revoked_at`."""
+    """A GPU machine that may claim jobs. Its standing is three facts: `scheduling`, heard of or not, `revoked_at`."""
 
     class Scheduling(models.TextChoices):
         OPEN = "open", "Open"
@@ -42,7 +42,7 @@ class Worker(models.Model):
     last_seen_at = models.DateTimeField(null=True, blank=True)
     registered_at = models.DateTimeField(null=True, blank=True)
     accepting = models.BooleanField(default=True, help_text="the worker's own wish, e.g. paused by its owner")
-    paused_reason = models.CharField(max_length=255, blank=True)
+    paused_reason = models.CharField(max_length=512, blank=True)
 
     gateway_url = models.CharField(max_length=255, blank=True, help_text="approved; the only address we ever call")
     gateway_proposed_url = models.CharField(max_length=255, blank=True)
@@ -57,7 +57,7 @@ class Worker(models.Model):
     version = models.CharField(max_length=64, blank=True)
     executor = models.CharField(max_length=16, blank=True)
     engine_id = models.CharField(max_length=128, blank=True)
-    features = ArrayField(models.CharField(max_length=32), default=list, blank=True)
+    features = ArrayField(models.CharField(max_length=64), default=list, blank=True)
     max_gpu_jobs = models.PositiveSmallIntegerField(default=0)
     max_cpu_jobs = models.PositiveSmallIntegerField(default=0)
     driver_gpu_count = models.PositiveSmallIntegerField(null=True, blank=True, help_text="the driver's own count")
@@ -89,9 +89,9 @@ class Gpu(models.Model):
     """A GPU as its worker last described it. A GPU is its UUID; the index is for display."""
 
     worker = models.ForeignKey(Worker, on_delete=models.PROTECT, related_name="gpus")
-    uuid = models.CharField(max_length=96)
+    uuid = models.CharField(max_length=128)
     index = models.PositiveSmallIntegerField(default=0)
-    vendor = models.CharField(max_length=32, blank=True)
+    vendor = models.CharField(max_length=64, blank=True)
     model = models.CharField(max_length=128, blank=True)
     total_vram_mib = models.PositiveIntegerField(default=0, help_text="the largest ever reported for this UUID")
     free_vram_mib = models.PositiveIntegerField(null=True, blank=True)
@@ -103,7 +103,7 @@ class Gpu(models.Model):
     compute_capability = models.CharField(max_length=16, blank=True)
     mig = models.BooleanField(default=False)
     healthy = models.BooleanField(default=True)
-    error = models.CharField(max_length=255, blank=True)
+    error = models.CharField(max_length=512, blank=True)
     simulated = models.BooleanField(default=False)
     present = models.BooleanField(default=True, help_text="listed in the worker's last report")
     reported_at = models.DateTimeField(null=True, blank=True)
@@ -129,7 +129,9 @@ class EnrollmentToken(models.Model):
     created_by = models.CharField(max_length=150, blank=True)
     expires_at = models.DateTimeField()
     used_at = models.DateTimeField(null=True, blank=True)
-    nonce_hash = models.CharField(max_length=64, blank=True, help_text="of the call that used it, so it can be repeated")
+    nonce_hash = models.CharField(
+        max_length=64, blank=True, help_text="of the call that used the token, so that it can be repeated"
+    )
     worker = models.ForeignKey(Worker, null=True, blank=True, on_delete=models.CASCADE, related_name="tokens")
     revoked_at = models.DateTimeField(null=True, blank=True)
 

@@ -1,0 +1,438 @@
+"""The worker protocol v1 as serializers. The wire itself lives in `fixtures/protocol/v1/`; the tests hold this to it.
+
+Requests become the plain values of `workers/reports.py`. Unknown fields are ignored, a missing optional field and null
+both mean "not known". Free text for people is clipped, identities and numbers are refused when they are out of bounds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from rest_framework import serializers
+
+from workers import reports
+from workers.api.fields import BIG, INT, SMALL, Flag, Id, LogText, Number, SnakeCase, Text, Whole, Word
+from workers.models import Worker
+
+OPTIONAL: dict[str, Any] = {"required": False, "allow_null": True, "default": None}
+KEY_MAX_LENGTH = 128  # of Idempotency-Key
+STREAMS = ("build", "run", "system")
+JOB_STATES = (
+    "queued",
+    "leased",
+    "building",
+    "starting",
+    "running",
+    "stopping",
+    "unavailable",
+    "completed",
+    "failed",
+    "cancelled",
+)
+
+
+class Message(serializers.Serializer[Any]):
+    """A JSON object that becomes a value of `shape`."""
+
+    shape: ClassVar[Any] = dict
+
+    def to_internal_value(self, data: Any) -> Any:
+        return self.shaped(super().to_internal_value(data))
+
+    def shaped(self, values: dict[str, Any]) -> Any:
+        return self.shape(**values)
+
+
+def listed(serializer: type[serializers.Serializer[Any]], *, at_most: int, **kwargs: Any) -> Any:
+    """A list of so many messages at most."""
+    options: dict[str, Any] = {"many": True, "max_length": at_most, **kwargs}
+    return serializer(**options)
+
+
+# --- requests ------------------------------------------------------------------------------------------------------
+
+
+class OursOnGpuIn(Message):
+    shape = reports.OursOnGpu
+    lease = Id()
+    mib = Whole(**OPTIONAL)
+
+
+class ForeignOnGpuIn(Message):
+    shape = reports.ForeignOnGpu
+    pid = Whole(**OPTIONAL)
+    name = Text(clip=256, **OPTIONAL)
+    mib = Whole(**OPTIONAL)
+
+
+class GpuIn(Message):
+    shape = reports.GpuReport
+    uuid = Text(min_length=1, max_length=128, allow_blank=False)
+    index = Whole(max_value=SMALL, **OPTIONAL)
+    vendor = Text(clip=64, **OPTIONAL)
+    model = Text(clip=128, **OPTIONAL)
+    total_vram_mib = Whole(**OPTIONAL)
+    free_vram_mib = Whole(**OPTIONAL)
+    ours = listed(OursOnGpuIn, at_most=1000, required=False, default=list)
+    foreign = listed(ForeignOnGpuIn, at_most=1000, required=False, default=list)
+    utilization_pct = Number(min_value=0, max_value=100, **OPTIONAL)
+    temperature_c = Number(**OPTIONAL)
+    power_w = Number(min_value=0, **OPTIONAL)
+    compute_capability = Text(clip=16, **OPTIONAL)
+    mig = Flag(**OPTIONAL)
+    healthy = Flag(**OPTIONAL)
+    error = Text(clip=512, **OPTIONAL)
+    simulated = Flag(required=False, default=False)
+
+
+class DiskIn(Message):
+    docker_root_free_mib = Whole(max_value=BIG, **OPTIONAL)
+    data_free_mib = Whole(max_value=BIG, **OPTIONAL)
+
+
+class DockerIn(Message):
+    available = Flag()
+    version = Text(clip=64, **OPTIONAL)
+    buildkit = Flag(**OPTIONAL)
+    gpu_runtime = Flag(**OPTIONAL)
+    error = Text(clip=1024, **OPTIONAL)
+
+
+class MaxJobsIn(Message):
+    gpu = Whole(max_value=SMALL)
+    cpu = Whole(max_value=SMALL)
+
+
+class CapabilitiesIn(Message):
+    worker_id = Id()
+    name = Text(clip=128, **OPTIONAL)
+    os = Text(clip=128, **OPTIONAL)
+    arch = Text(clip=32, **OPTIONAL)
+    hostname = Text(clip=255, **OPTIONAL)
+    machine_hint = Text(clip=128, **OPTIONAL)
+    engine_id = Text(clip=128, **OPTIONAL)
+    worker_version = Text(max_length=64)
+    executor = Word(choices=["docker", "process"])
+    docker = DockerIn(**OPTIONAL)
+    driver_version = Text(clip=64, **OPTIONAL)
+    cuda_version = Text(clip=64, **OPTIONAL)
+    features = serializers.ListField(child=Text(max_length=64), max_length=64, required=False, default=list)
+    max_jobs = MaxJobsIn()
+    gpu_count = Whole(max_value=SMALL, **OPTIONAL)
+    disk = DiskIn(**OPTIONAL)
+
+    def shaped(self, values: dict[str, Any]) -> reports.Capabilities:
+        facts = {name: value for name, value in values.items() if value is not None and name != "worker_id"}
+        return reports.Capabilities(
+            worker_id=values["worker_id"],
+            worker_version=values["worker_version"],
+            executor=values["executor"],
+            max_gpu_jobs=values["max_jobs"]["gpu"],
+            max_cpu_jobs=values["max_jobs"]["cpu"],
+            hostname=values["hostname"],
+            engine_id=values["engine_id"],
+            features=values["features"],
+            gpu_count=values["gpu_count"],
+            disk=values["disk"],
+            facts=facts,
+        )
+
+
+class HoldIn(Message):
+    shape = reports.HoldReport
+    lease = Id()
+    state = Word(choices=["leased", "building", "starting", "running", "stopping", "exited"])
+    image_id = Text(clip=256, **OPTIONAL)
+    container = Text(clip=128, **OPTIONAL)
+    healthy = Flag(**OPTIONAL)
+
+
+class DoctorCheckIn(Message):
+    shape = reports.DoctorCheck
+    check = Text(max_length=64)
+    ok = Flag(allow_null=True)
+    detail = Text(clip=1024, **OPTIONAL)
+    remedy = Text(clip=1024, **OPTIONAL)
+
+
+class EnrollIn(Message):
+    shape = reports.Enrollment
+    token = Text(min_length=1, max_length=512, allow_blank=False)
+    nonce = Text(min_length=16, max_length=128, allow_blank=False)
+    hostname = Text(clip=255)
+    version = Text(max_length=64)
+    gateway_url = Text(max_length=2048, **OPTIONAL)
+
+
+class RegisterIn(Message):
+    shape = reports.Registration
+    capabilities = CapabilitiesIn()
+    gpus = listed(GpuIn, at_most=256)
+    gateway_url = Text(max_length=2048, **OPTIONAL)
+    holds = listed(HoldIn, at_most=1000, allow_null=True)
+    doctor = listed(DoctorCheckIn, at_most=100, required=False, default=list)
+
+
+class HeartbeatIn(Message):
+    shape = reports.Heartbeat
+    session = Whole(min_value=1)
+    beat = Whole(min_value=1, max_value=BIG)
+    accepting = Flag()
+    paused_reason = Text(clip=512, **OPTIONAL)
+    capabilities = CapabilitiesIn(**OPTIONAL)
+    gpus = listed(GpuIn, at_most=256)
+    disk = DiskIn(**OPTIONAL)
+    holds = listed(HoldIn, at_most=1000, allow_null=True)
+
+
+class FreeSlotsIn(Message):
+    gpu = Whole(max_value=SMALL)
+    cpu = Whole(max_value=SMALL)
+
+
+class ClaimIn(Message):
+    session = Whole(min_value=1)
+    free_slots = FreeSlotsIn()
+    gpus = listed(GpuIn, at_most=256)
+
+    def shaped(self, values: dict[str, Any]) -> reports.ClaimRequest:
+        slots = values["free_slots"]
+        return reports.ClaimRequest(values["session"], slots["gpu"], slots["cpu"], values["gpus"])
+
+
+class LogOffsets(Message):
+    """Per stream the number of bytes of UTF-8 text; an absent stream is at 0."""
+
+    build = Whole(max_value=BIG, required=False)
+    run = Whole(max_value=BIG, required=False)
+    system = Whole(max_value=BIG, required=False)
+
+
+class LogIn(Message):
+    shape = reports.LogReport
+    stream = Word(choices=STREAMS)
+    offset = Whole(max_value=BIG - INT)
+    text = LogText()
+
+
+class BuildingIn(Message):
+    pass
+
+
+class StartingIn(Message):
+    reason = Text(clip=64, **OPTIONAL)
+    image_id = Text(clip=256, **OPTIONAL)
+
+
+class RunningIn(Message):
+    image_id = Text(clip=256, allow_null=True)
+    gpus = serializers.ListField(child=Text(min_length=1, max_length=128, allow_blank=False), max_length=256)
+
+
+class HealthIn(Message):
+    healthy = Flag()
+    detail = Text(clip=1024, **OPTIONAL)
+
+
+class ExitedIn(Message):
+    code = Whole(min_value=-INT, allow_null=True)
+    oom_killed = Flag()
+    log_ends = LogOffsets(required=False)
+
+
+class FailedIn(Message):
+    reason = SnakeCase(max_length=64)
+    detail = Text(clip=4096)
+
+
+class DeclinedIn(Message):
+    reason = Word(choices=["shutdown", "gpu_gone", "disk_floor", "needs_cuda"])
+    detail = Text(clip=1024, **OPTIONAL)
+
+
+class StoppedIn(Message):
+    pass
+
+
+class SnapshotIn(Message):
+    state = Word(choices=["leased", "building", "starting", "running", "stopping"])
+
+
+EVENT_KINDS: dict[str, type[Message]] = {
+    "building": BuildingIn,
+    "starting": StartingIn,
+    "running": RunningIn,
+    "health": HealthIn,
+    "exited": ExitedIn,
+    "failed": FailedIn,
+    "declined": DeclinedIn,
+    "stopped": StoppedIn,
+    "snapshot": SnapshotIn,
+}
+
+
+class EventIn(Message):
+    """One numbered event; the other fields depend on its kind.
+
+    A kind that is not known here comes from a newer worker: it is taken without its fields, and recorded as ignored.
+    """
+
+    seq = Whole(min_value=1)
+    kind = SnakeCase(max_length=32)
+
+    def to_internal_value(self, data: Any) -> reports.EventReport:
+        head = super().to_internal_value(data)
+        fields = EVENT_KINDS.get(head["kind"])
+        # run_validation, not is_valid: its errors then carry the field's name into the list's errors.
+        values = fields().run_validation(data) if fields else {}
+        return reports.EventReport(head["seq"], head["kind"], dict(values))
+
+
+class EventsIn(Message):
+    shape = reports.Events
+    session = Whole(min_value=1)
+    lease = Id()
+    events = listed(EventIn, at_most=1000)
+    logs = listed(LogIn, at_most=1000)
+
+
+class LeaseIn(Message):
+    shape = reports.Renewal
+    session = Whole(min_value=1)
+    lease = Id()
+
+
+class StandingIn(Message):
+    """Why an operator does it; kept in the audit."""
+
+    reason = Text(clip=255, required=False, default="")
+
+
+# --- answers -------------------------------------------------------------------------------------------------------
+
+
+class IntervalsOut(serializers.Serializer[Any]):
+    heartbeat_seconds = serializers.FloatField()
+    lease_seconds = serializers.FloatField()
+    stale_seconds = serializers.FloatField()
+    poll_seconds = serializers.FloatField()
+
+
+class EnrollOut(serializers.Serializer[Any]):
+    worker_id = serializers.UUIDField()
+    name = serializers.CharField()
+    credential = serializers.CharField()
+    intervals = IntervalsOut()
+
+
+class InstructionOut(serializers.Serializer[Any]):
+    """What to do with one lease. keep: go on. stop: end it. remove: clear what is left. hold: unknown here."""
+
+    lease = serializers.UUIDField(source="lease_id")
+    want = serializers.ChoiceField(choices=["keep", "stop", "remove", "hold"])
+    reason = serializers.CharField(allow_null=True)
+    grace_s = serializers.FloatField(allow_null=True)
+    expires_in_s = serializers.FloatField(allow_null=True)
+    next_seq = serializers.IntegerField(allow_null=True)
+    log_offsets = serializers.DictField(child=serializers.IntegerField(), allow_null=True)
+    runtime_token = serializers.CharField(allow_null=True)
+
+
+class HeartbeatOut(serializers.Serializer[Any]):
+    intervals = IntervalsOut()
+    standing = serializers.ChoiceField(choices=Worker.Scheduling.values)
+    gateway = serializers.ChoiceField(choices=["ok", "refused", "timeout", "proposed"], allow_null=True)
+    leases = InstructionOut(many=True)
+
+
+class RegisterOut(HeartbeatOut):
+    session = serializers.IntegerField()
+
+
+class RequirementsOut(serializers.Serializer[Any]):
+    kind = serializers.ChoiceField(choices=["cpu", "gpu"])
+    gpu_count = serializers.IntegerField()
+    vram_mib = serializers.IntegerField(allow_null=True)
+    exclusive = serializers.BooleanField()
+    features = serializers.ListField(child=serializers.CharField())
+    worker = serializers.CharField(allow_null=True)
+
+
+class LimitsOut(serializers.Serializer[Any]):
+    """null: the worker's own default; for stop_after_disconnect_s: never."""
+
+    memory_mib = serializers.IntegerField(allow_null=True, default=None)
+    cpus = serializers.FloatField(allow_null=True, default=None)
+    pids = serializers.IntegerField(allow_null=True, default=None)
+    shm_mib = serializers.IntegerField(allow_null=True, default=None)
+    build_timeout_s = serializers.FloatField(allow_null=True, default=None)
+    stop_after_disconnect_s = serializers.FloatField(allow_null=True, default=None)
+
+
+class ClaimOut(serializers.Serializer[Any]):
+    """A job under a lease, with all a worker needs to run it."""
+
+    id = serializers.UUIDField()
+    lease = serializers.UUIDField()
+    attempt = serializers.IntegerField()
+    kind = serializers.ChoiceField(choices=["cpu", "gpu"])
+    mode = serializers.ChoiceField(choices=["service", "batch"])
+    owner = serializers.CharField()
+    repo = serializers.CharField()
+    repository_id = serializers.CharField()
+    revision = serializers.CharField()
+    clone_url = serializers.CharField()
+    source_token = serializers.CharField()
+    runtime_token = serializers.CharField()
+    base_path = serializers.CharField()
+    port = serializers.IntegerField()
+    requirements = RequirementsOut()
+    gpus = serializers.ListField(child=serializers.CharField())
+    environment = serializers.DictField(child=serializers.CharField())
+    secrets = serializers.DictField(child=serializers.CharField())
+    build_args = serializers.DictField(child=serializers.CharField())
+    limits = LimitsOut()
+    artifacts_url = serializers.CharField(allow_null=True)
+    lease_expires_in_s = serializers.FloatField()
+    sdk = serializers.ChoiceField(choices=["docker", "gradio", "streamlit", "static"], allow_null=True)
+    app_file = serializers.CharField(allow_null=True)
+    startup_timeout_s = serializers.FloatField(allow_null=True)
+
+
+class StopOut(serializers.Serializer[Any]):
+    reason = serializers.CharField(allow_null=True)
+    grace_s = serializers.FloatField(allow_null=True)
+
+
+class EventsOut(serializers.Serializer[Any]):
+    accepted_through = serializers.IntegerField()
+    log_offsets = serializers.DictField(child=serializers.IntegerField())
+    state = serializers.ChoiceField(choices=JOB_STATES)
+    stop = StopOut(allow_null=True)
+
+
+class LeaseOut(serializers.Serializer[Any]):
+    expires_in_s = serializers.FloatField()
+
+
+class StandingOut(serializers.Serializer[Any]):
+    """A worker's standing after an operator's act: three facts."""
+
+    worker_id = serializers.UUIDField(source="id")
+    name = serializers.CharField()
+    scheduling = serializers.ChoiceField(choices=Worker.Scheduling.values)
+    reason = serializers.CharField(source="scheduling_reason")
+    revoked_at = serializers.DateTimeField(allow_null=True)
+
+
+class ErrorOut(serializers.Serializer[Any]):
+    """The body of every answer of 400 and above. Codes are stable, sentences are not."""
+
+    code = serializers.CharField()
+    detail = serializers.CharField()
+    # Only a description: nothing reads the property of that name that this hides.
+    errors = serializers.DictField(  # type: ignore[assignment]
+        child=serializers.ListField(child=serializers.CharField()), required=False
+    )
+    expected_seq = serializers.IntegerField(required=False)
+    proof = serializers.CharField(required=False)

@@ -1,0 +1,25 @@
+"""Paths of the worker API and the operators' API of the fleet, below /api/v1/."""
+
+from __future__ import annotations
+
+from django.urls import path, re_path
+from drf_spectacular.views import SpectacularAPIView
+
+from workers.api import views
+
+urlpatterns = [
+    path("schema/", SpectacularAPIView.as_view(), name="api_schema"),
+    path("workers/enroll", views.EnrollView.as_view(), name="worker_enroll"),
+    path("workers/register", views.RegisterView.as_view(), name="worker_register"),
+    path("workers/<uuid:worker_id>", views.WorkerDetailView.as_view(), name="worker_detail"),
+    path("workers/<uuid:worker_id>/heartbeat", views.HeartbeatView.as_view(), name="worker_heartbeat"),
+    path("workers/<uuid:worker_id>/jobs/claim", views.ClaimView.as_view(), name="worker_claim"),
+    path("workers/<uuid:worker_id>/jobs/<uuid:job_id>/events", views.EventsView.as_view(), name="worker_events"),
+    path("workers/<uuid:worker_id>/jobs/<uuid:job_id>/lease", views.LeaseView.as_view(), name="worker_lease"),
+    re_path(
+        r"^fleet/workers/(?P<name>[^/]{1,63})/(?P<act>drain|resume|disable|enable|revoke)$",
+        views.StandingView.as_view(),
+        name="fleet_standing",
+    ),
+    re_path(r"^(?:workers|fleet)(?:/.*)?$", views.NothingHere.as_view()),
+]

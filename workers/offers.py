@@ -1,0 +1,153 @@
+"""Describes workers to the scheduler: the provider of `jobs.offers`. One query per table, however many workers."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.db.models import Q
+
+from jobs.clock import now_and_up_since
+from jobs.models import Lease, Requirement, Reservation
+from jobs.scheduling import GpuOffer, Held, WorkerOffer
+from workers.models import Gpu, Worker
+
+
+class _Clock(NamedTuple):
+    now: datetime
+    up_since: datetime
+
+
+def offers_for(worker_ids: list[uuid.UUID] | None) -> list[WorkerOffer]:
+    """What these workers (None: all that are not revoked) offer now, in the order of their names."""
+    workers = list(
+        Worker.objects.filter(revoked_at=None) if worker_ids is None else Worker.objects.filter(pk__in=worker_ids)
+    )
+    clock = _Clock(*now_and_up_since())
+    ids = [worker.pk for worker in workers]
+    taken = _slots_taken(ids)
+    gpus = _gpu_offers(ids)
+    return [_offer(worker, gpus.get(worker.pk, []), taken, clock) for worker in workers]
+
+
+def gateway_sentence(worker: Worker) -> str:
+    """Why the worker's gateway does not serve, as a part of a sentence; "" where it does."""
+    match worker.gateway_status:
+        case Worker.Gateway.OK:
+            return ""
+        case Worker.Gateway.PROPOSED:
+            return f"its address {worker.gateway_proposed_url} waits for an operator's approval"
+        case _ if worker.gateway_detail:
+            return worker.gateway_detail.rstrip(".")
+        case _ if not worker.gateway_url:
+            return "it has no gateway address: set WORKER_PUBLIC_URL on it"
+        case Worker.Gateway.REFUSED:
+            return f"{worker.gateway_url} refuses connections from the control plane"
+        case Worker.Gateway.TIMEOUT:
+            return f"{worker.gateway_url} does not answer the control plane"
+        case _:
+            return "it has not been reached yet"
+
+
+def _offer(
+    worker: Worker, gpus: Iterable[GpuOffer], taken: Mapping[tuple[uuid.UUID, str], int], clock: _Clock
+) -> WorkerOffer:
+    online = worker.is_online(now=clock.now, up_since=clock.up_since)
+    return WorkerOffer(
+        worker_id=worker.pk,
+        name=worker.name,
+        local=worker.local,
+        online=online,
+        revoked=worker.revoked_at is not None,
+        scheduling=worker.scheduling,
+        accepting=worker.accepting,
+        paused_reason=worker.paused_reason,
+        gateway_ok=bool(worker.gateway_url) and worker.gateway_status == Worker.Gateway.OK,
+        gateway_detail=gateway_sentence(worker),
+        features=frozenset(worker.features),
+        free_gpu_slots=max(0, worker.max_gpu_jobs - taken[worker.pk, Requirement.Kind.GPU]),
+        free_cpu_slots=max(0, worker.max_cpu_jobs - taken[worker.pk, Requirement.Kind.CPU]),
+        gpus=tuple(gpus),
+        offline_since=None if online else worker.last_seen_at,
+        remote_enabled=settings.OPENFACE_GPU_WORKERS_ENABLED,
+        simulated_allowed=settings.OPENFACE_ALLOW_SIMULATED_GPUS,
+    )
+
+
+def _slots_taken(ids: list[uuid.UUID]) -> Counter[tuple[uuid.UUID, str]]:
+    """Uncleared leases by worker and kind: a slot is free when the worker says that nothing is left in it."""
+    rows = Lease.objects.filter(worker__in=ids, cleared_at=None).values_list("worker_id", "job__requirement__kind")
+    return Counter(rows)
+
+
+def _gpu_offers(ids: list[uuid.UUID]) -> dict[uuid.UUID, list[GpuOffer]]:
+    gpus = list(Gpu.objects.filter(worker__in=ids))
+    if not gpus:
+        return {}
+    held = _held({gpu.pk: _measured(gpu) for gpu in gpus})
+    elsewhere = _heard_later_elsewhere(gpus)
+    offers: dict[uuid.UUID, list[GpuOffer]] = defaultdict(list)
+    for gpu in gpus:
+        other = elsewhere.get(gpu.pk)
+        foreign = tuple(_process(entry) for entry in gpu.foreign)
+        offers[gpu.worker_id].append(
+            GpuOffer(
+                gpu_id=gpu.pk,
+                uuid=gpu.uuid,
+                index=gpu.index,
+                model=gpu.model or "GPU",
+                total_mib=gpu.total_vram_mib,
+                free_mib=gpu.free_vram_mib,
+                healthy=gpu.healthy and other is None,
+                error=f"{other} reports the same GPU since" if other else gpu.error,
+                mig=gpu.mig,
+                simulated=gpu.simulated,
+                present=gpu.present,
+                reserved=held.get(gpu.pk, ()),
+                foreign_mib=sum(mib for _, _, mib in foreign),
+                foreign=foreign,
+            )
+        )
+    return offers
+
+
+def _held(measured: Mapping[int, Mapping[str, int | None]]) -> dict[int, tuple[Held, ...]]:
+    """What our leases hold on these GPUs; `measured`: per GPU, what its worker measured of each lease."""
+    held: dict[int, list[Held]] = defaultdict(list)
+    rows = Reservation.objects.filter(gpu__in=measured, cleared_at=None).select_related("lease__job").order_by("id")
+    for row in rows:
+        job = row.lease.job
+        used = measured[row.gpu_id].get(str(row.lease_id))
+        held[row.gpu_id].append(
+            Held(row.lease_id, row.mib, row.exclusive, used_mib=used, name=f"{job.owner}/{job.repo}")
+        )
+    return {gpu: tuple(entries) for gpu, entries in held.items()}
+
+
+def _measured(gpu: Gpu) -> dict[str, int | None]:
+    return {entry["lease"]: entry.get("mib") for entry in gpu.ours}
+
+
+def _process(entry: dict[str, Any]) -> tuple[int, str, int]:
+    return entry.get("pid") or 0, entry.get("name") or "a process", entry.get("mib") or 0
+
+
+def _heard_later_elsewhere(gpus: list[Gpu]) -> dict[int, str]:
+    """GPUs that another worker reported after this one did, and that worker's name.
+
+    One card cannot be in two machines: a cloned disk or a card that was moved. It is schedulable only where it was
+    heard of last.
+    """
+    present = [gpu for gpu in gpus if gpu.present]
+    later = (
+        Gpu.objects.filter(uuid__in={gpu.uuid for gpu in present}, present=True)
+        .filter(~Q(reported_at=None), worker__revoked_at=None)
+        .order_by("reported_at", "pk")
+        .values_list("uuid", "worker_id", "worker__name")
+    )
+    last = {uuid_: (worker_id, name) for uuid_, worker_id, name in later}
+    return {gpu.pk: last[gpu.uuid][1] for gpu in present if gpu.uuid in last and last[gpu.uuid][0] != gpu.worker_id}
