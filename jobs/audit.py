@@ -29,13 +29,12 @@ def record(
 
     No actor means the system's own command line, where whoever may run commands is the operator.
     """
-    known = isinstance(actor, AbstractBaseUser)
     return AuditEvent.objects.create(
         act=act,
         object_type=obj._meta.model_name or "",
         object_id=str(obj.pk),
         object_name=str(obj)[:255],
-        actor_id=actor.pk if known else None,
+        actor_id=actor.pk if isinstance(actor, AbstractBaseUser) else None,
         actor_name=actor_name(actor),
         address=address or _address(request),
         reason=reason,

@@ -319,5 +319,3 @@ class Uptime(models.Model):
 
     def __str__(self) -> str:
         return f"up since {self.up_since}"
-
-

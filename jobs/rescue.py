@@ -61,5 +61,3 @@ def _mark_silent(now: datetime, up_since: datetime) -> int:
         for job_id in list(held.filter(worker=worker.pk).order_by("job__seq").values_list("job_id", flat=True)):
             moved += lifecycle.mark_silent(job_id, worker_name=worker.name, since=worker.last_seen_at, now=now)
     return moved
-
-

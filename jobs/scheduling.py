@@ -231,5 +231,3 @@ def _foreign_sentence(gpu: GpuOffer) -> str:
 def gigabytes(mib: int) -> str:
     """MiB as people read a card's memory: 24,564 MiB is "24.0 GB"."""
     return f"{mib / 1024:.1f} GB"
-
-

@@ -1,1 +1,1 @@
-"""Composition root: settings, entry points, embedded PostgreSQL and the LISTEN connection. Knows every room; no room knows it."""
+"""Composition root: settings, entry points, embedded PostgreSQL, LISTEN. Knows every room; no room knows it."""

@@ -1,6 +1,6 @@
 """Settings, from the environment. Every secret can also be given as a file: NAME_FILE names it.
 
-Nothing here has a default that is unsafe: a missing key is reported by a system check (`openface/checks.py`) in a sentence.
+No default here is unsafe: a missing key is reported in a sentence by a system check (`openface/checks.py`).
 """
 
 from __future__ import annotations
@@ -127,6 +127,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "openface.security_headers.SecurityHeadersMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
@@ -150,6 +151,7 @@ TEMPLATES = [
                 "django.template.context_processors.i18n",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "openface.context.portal",
             ],
         },
     },

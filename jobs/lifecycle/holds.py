@@ -13,13 +13,14 @@ from typing import Literal
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Max
+from django.db.models import F
 
+from jobs import logs as log_rows
 from jobs.clock import database_now
 from jobs.errors import StaleLease, SupersededSession
 from jobs.lifecycle.submission import lock_worker
 from jobs.lifecycle.transition import Cause, clear, lock_job, move, unreleased_lease
-from jobs.models import Job, Lease, LogChunk
+from jobs.models import Job, Lease
 from jobs.states import COMING, Event, JobState
 from jobs.tokens import UnknownLeaseKey, runtime_token
 
@@ -62,10 +63,13 @@ def sync_holds(worker_id: uuid.UUID, *, holds: Sequence[Hold] | None, registerin
     renews everything and changes nothing else.
     """
     now = database_now()
+    offsets: dict[uuid.UUID, dict[str, int]] = {}
     rows = list(Lease.objects.select_related("job").filter(worker=worker_id, cleared_at=None).order_by("acquired_at"))
     if holds is None:
         _renew([lease for lease in rows if lease.released_at is None], now=now)
         return [_instruction(lease, now=now) for lease in rows]
+    if registering:  # it may have adopted what runs, and must know where each log goes on
+        offsets = log_rows.next_offsets_of(lease.pk for lease in rows)
     listed = {hold.lease_id: hold for hold in holds}
     _renew([lease for lease in rows if lease.released_at is None and lease.pk in listed], now=now)
     for lease in rows:
@@ -74,7 +78,11 @@ def sync_holds(worker_id: uuid.UUID, *, holds: Sequence[Hold] | None, registerin
             _unlisted(lease, now=now, registering=registering)
         elif lease.released_at is None:
             _listed(lease, hold, now=now)
-    known = [_instruction(lease, now=now) for lease in rows if lease.pk in listed or lease.released_at is None]
+    known = [
+        _instruction(lease, now=now, log_offsets=offsets.get(lease.pk))
+        for lease in rows
+        if lease.pk in listed or lease.released_at is None
+    ]
     # Leases we have no row for (a restored database, another installation) are kept, not served, and shown.
     # One of ours that was cleared and turns up again is known to be over.
     return known + _strays(worker_id, [pk for pk in listed if pk not in {lease.pk for lease in rows}])
@@ -163,7 +171,7 @@ def _unlisted_for_long(lease: Lease, *, now: datetime) -> bool:
     return settled and lease.unlisted_beats >= UNLISTED_BEATS
 
 
-def _instruction(lease: Lease, *, now: datetime) -> Instruction:
+def _instruction(lease: Lease, *, now: datetime, log_offsets: dict[str, int] | None = None) -> Instruction:
     if lease.released_at is not None:
         return Instruction(lease.pk, "remove", reason="The right to run it has ended.")
     job = lease.job
@@ -179,14 +187,9 @@ def _instruction(lease: Lease, *, now: datetime) -> Instruction:
         grace_s=settings.OPENFACE_STOP_GRACE_SECONDS if want == "stop" else None,
         expires_in_s=max((lease.expires_at - now).total_seconds(), 0.0),
         next_seq=lease.accepted_through + 1,
-        log_offsets=_log_offsets(lease),
+        log_offsets=log_offsets,
         runtime_token=token,
     )
-
-
-def _log_offsets(lease: Lease) -> dict[str, int]:
-    ends = LogChunk.objects.filter(lease=lease).values_list("stream").annotate(Max("end"))
-    return {stream: end for stream, end in ends}
 
 
 def _strays(worker_id: uuid.UUID, lease_ids: Sequence[uuid.UUID]) -> list[Instruction]:

@@ -42,7 +42,9 @@ def test_every_active_state_can_be_stopped() -> None:
 
 
 def test_a_stopping_job_never_runs_again() -> None:
-    results = {move(JobState.STOPPING, event, ever_ran=ran) for (s, event) in TABLE if s is JobState.STOPPING for ran in (0, 1)}
+    results = {
+        move(JobState.STOPPING, event, ever_ran=ran) for (s, event) in TABLE if s is JobState.STOPPING for ran in (0, 1)
+    }
     assert results == {JobState.COMPLETED, JobState.CANCELLED}
 
 

@@ -1,0 +1,55 @@
+"""The control plane's entry point: `daphne openface.asgi:application`.
+
+Streams that live long (worker signals, live pages) are plain ASGI applications beside Django: a Django view would hold
+a pool connection and a thread for as long as each stream is open.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "openface.settings")
+os.environ.setdefault("OPENFACE_DATABASE_POOL", "true")
+
+from django.core.asgi import get_asgi_application
+
+django_application = get_asgi_application()  # sets Django up: what follows imports models
+
+from asgiref.typing import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope  # noqa: E402
+from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
+from django.urls import re_path  # noqa: E402
+
+from openface import pg_listener  # noqa: E402
+from openface.body_limit import BodyLimit  # noqa: E402
+from runtime_proxy import websocket  # noqa: E402
+from spaces import live  # noqa: E402
+from workers import signals  # noqa: E402
+
+SIGNALS = re.compile(r"^/api/v1/workers/[0-9a-fA-F-]{36}/signals$")
+LIVE = re.compile(r"^/live/")
+
+
+class ByPath:
+    """The first application whose pattern matches the path, else Django."""
+
+    def __init__(self, routes: Sequence[tuple[re.Pattern[str], ASGI3Application]], default: ASGI3Application) -> None:
+        self._routes = routes
+        self._default = default
+
+    async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        path = scope["path"] if scope["type"] == "http" else ""
+        application = next((app for pattern, app in self._routes if pattern.match(path)), self._default)
+        await application(scope, receive, send)
+
+
+application = ProtocolTypeRouter(
+    {
+        "http": BodyLimit(ByPath([(SIGNALS, signals.application), (LIVE, live.application)], django_application)),
+        # A WebSocket client follows no redirect, so /run is served here too, with daphne's limits.
+        "websocket": URLRouter([re_path(r"^run/", websocket.portal_application)]),
+    }
+)
+
+pg_listener.start(stamps_alive=True)

@@ -1,0 +1,7 @@
+"""Pages of the fleet on the portal. The worker API's paths are in `workers/api/urls.py`."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []
