@@ -1,0 +1,154 @@
+"""The fleet as people and programs look at it: one read for the fleet page, the commands and the operators' API."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from jobs import offers
+from jobs.clock import now_and_up_since
+from jobs.models import Lease
+from jobs.scheduling import GpuOffer
+from workers.models import Gpu, Worker
+
+
+@dataclass(frozen=True)
+class GpuLine:
+    """One GPU: what its worker last measured, and what is reserved on it."""
+
+    row: Gpu
+    offer: GpuOffer
+
+
+@dataclass(frozen=True)
+class WorkerLine:
+    """One worker with all that is shown of it. `look`: online, draining, disabled, paused, offline, new or revoked."""
+
+    worker: Worker
+    online: bool
+    jobs: int  # leases that it has not cleared
+    gpus: tuple[GpuLine, ...] = field(default=())
+    names: tuple[str, ...] = field(default=())  # owner/repo of those leases
+    twins: tuple[str, ...] = field(default=())  # other workers that report the same machine: a cloned disk
+
+    @property
+    def max_jobs(self) -> int:
+        return self.worker.max_gpu_jobs + self.worker.max_cpu_jobs
+
+    @property
+    def look(self) -> str:
+        worker = self.worker
+        if worker.revoked_at is not None:
+            return "revoked"
+        if not self.online:
+            return "new" if worker.last_seen_at is None else "offline"
+        if worker.scheduling != Worker.Scheduling.OPEN:
+            return str(worker.scheduling)
+        return "online" if worker.accepting else "paused"
+
+    @property
+    def drained(self) -> bool:
+        """Draining is complete when the worker has nothing left, containers that still stop included."""
+        return self.worker.scheduling != Worker.Scheduling.OPEN and self.jobs == 0
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """All workers, those that need a look first, and the time by which they were judged."""
+
+    now: datetime
+    lines: list[WorkerLine]
+
+
+# What needs a look comes first.
+_TROUBLE_FIRST = ("offline", "disabled", "draining", "paused", "new", "online", "revoked")
+
+
+def fleet(*, with_revoked: bool = False) -> Fleet:
+    """Read the fleet. A fixed number of queries, however many workers."""
+    workers = list(Worker.objects.all() if with_revoked else Worker.objects.filter(revoked_at=None))
+    now, up_since = now_and_up_since()
+    ids = [worker.pk for worker in workers]
+    by_uuid: dict[Any, dict[str, GpuOffer]] = {
+        offer.worker_id: {gpu.uuid: gpu for gpu in offer.gpus} for offer in offers.offers_for(ids)
+    }
+    gpus: dict[Any, list[GpuLine]] = defaultdict(list)
+    for row in Gpu.objects.filter(worker__in=ids):
+        offer = by_uuid.get(row.worker_id, {}).get(row.uuid)
+        if offer is not None and (row.present or offer.reserved):
+            gpus[row.worker_id].append(GpuLine(row, offer))
+    names: dict[Any, list[str]] = defaultdict(list)
+    for worker_id, owner, repo in Lease.objects.filter(worker__in=ids, cleared_at=None).values_list(
+        "worker_id", "job__owner", "job__repo"
+    ):
+        names[worker_id].append(f"{owner}/{repo}")
+    twins = _twins(workers)
+    lines = [
+        WorkerLine(
+            worker=worker,
+            online=worker.is_online(now=now, up_since=up_since),
+            jobs=len(names[worker.pk]),
+            gpus=tuple(gpus[worker.pk]),
+            names=tuple(names[worker.pk]),
+            twins=twins.get(worker.pk, ()),
+        )
+        for worker in workers
+    ]
+    lines.sort(key=lambda line: (_TROUBLE_FIRST.index(line.look), line.worker.name.lower()))
+    return Fleet(now, lines)
+
+
+def as_json(line: WorkerLine, *, now: datetime) -> dict[str, Any]:
+    """One worker for programs."""
+    worker = line.worker
+    return {
+        "worker_id": str(worker.pk),
+        "name": worker.name,
+        "standing": line.look,
+        "scheduling": worker.scheduling,
+        "reason": worker.scheduling_reason,
+        "online": line.online,
+        "local": worker.local,
+        "last_seen_at": None if worker.last_seen_at is None else worker.last_seen_at.isoformat(),
+        "silent_seconds": None if worker.last_seen_at is None else (now - worker.last_seen_at).total_seconds(),
+        "revoked_at": None if worker.revoked_at is None else worker.revoked_at.isoformat(),
+        "jobs": line.jobs,
+        "drained": line.drained,
+        "max_jobs": {"gpu": worker.max_gpu_jobs, "cpu": worker.max_cpu_jobs},
+        "gateway": {
+            "url": worker.gateway_url,
+            "proposed_url": worker.gateway_proposed_url,
+            "status": worker.gateway_status,
+            "detail": worker.gateway_detail,
+        },
+        "version": worker.version,
+        "executor": worker.executor,
+        "features": worker.features,
+        "gpus": [
+            {
+                "uuid": gpu.row.uuid,
+                "index": gpu.row.index,
+                "model": gpu.row.model,
+                "total_vram_mib": gpu.row.total_vram_mib,
+                "free_vram_mib": gpu.row.free_vram_mib,
+                "reserved_mib": sum(held.mib for held in gpu.offer.reserved),
+                "healthy": gpu.offer.healthy,
+                "simulated": gpu.row.simulated,
+                "present": gpu.row.present,
+            }
+            for gpu in line.gpus
+        ],
+    }
+
+
+def _twins(workers: list[Worker]) -> dict[Any, tuple[str, ...]]:
+    """Workers that report one machine id. It is a hint for people, never identity: cloned disks share it."""
+    hints = {worker.pk: worker.capabilities.get("machine_hint") for worker in workers if worker.revoked_at is None}
+    seen = Counter(hint for hint in hints.values() if hint)
+    return {
+        worker.pk: tuple(other.name for other in workers if other != worker and hints.get(other.pk) == hints[worker.pk])
+        for worker in workers
+        if hints.get(worker.pk) and seen[hints[worker.pk]] > 1
+    }
