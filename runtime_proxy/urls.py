@@ -1,7 +1,12 @@
-"""What the portal answers for the data plane: /run/… redirects, and the sign-in hand-over."""
+"""The portal's addresses that lead to the runtime origin."""
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import path, re_path
 
-urlpatterns: list[URLPattern] = []
+from runtime_proxy import handover, views
+
+urlpatterns = [
+    re_path(r"^run/(?P<owner>[^/]+)/(?P<rest>.+)$", views.run, name="run"),
+    path(handover.PATH.strip("/") + "/", views.hand_over, name="run_hand_over"),
+]

@@ -1,0 +1,72 @@
+"""The data plane's entry point: everything that is bytes, on an origin of its own.
+
+Run by `uvicorn openface.data_asgi:application --ws-max-size 134217728 --no-server-header --no-date-header
+--no-proxy-headers --ws-per-message-deflate false`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "openface.settings")
+os.environ.setdefault("OPENFACE_DATABASE_POOL", "true")  # before Django reads its settings
+
+import django
+
+django.setup()  # what follows imports models
+
+from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
+from django.urls import re_path  # noqa: E402
+
+from openface import pg_listener  # noqa: E402
+from runtime_proxy import gateways, handover, http, pages, websocket  # noqa: E402
+from runtime_proxy.plane import close_plane, plane  # noqa: E402
+from runtime_proxy.upload import Receive, Send  # noqa: E402
+from spaces import git_http  # noqa: E402
+
+RUN = b"/run/"
+GIT = b"/git/"
+HAND_OVER = handover.PATH.encode("ascii")
+HEALTHZ = b"/healthz"
+
+
+async def dispatch(scope: http.Scope, receive: Receive, send: Send) -> None:
+    """Hand an HTTP request to whom its raw path belongs."""
+    path: bytes = scope["raw_path"]
+    if path.startswith(RUN):
+        await http.application(scope, receive, send)
+    elif path.startswith(GIT):
+        await git_http.application(scope, receive, send)
+    elif path == HEALTHZ:
+        await http.answer(send, pages.alive())
+    elif path == HAND_OVER:
+        await http.hand_over(scope, receive, send)
+    elif path.startswith(pages.STATIC):
+        await http.static(scope, receive, send)
+    else:
+        await http.escaped(scope, receive, send)
+
+
+async def lifespan(scope: http.Scope, receive: Receive, send: Send) -> None:
+    """Open what all requests share when the server starts, and close it when it stops."""
+    await receive()
+    pg_listener.start()
+    checker = asyncio.create_task(gateways.keep_checking(plane().pool.session))
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    checker.cancel()
+    with suppress(asyncio.CancelledError):
+        await checker
+    await close_plane()
+    await send({"type": "lifespan.shutdown.complete"})
+
+
+application = ProtocolTypeRouter(
+    {
+        "http": dispatch,
+        "websocket": URLRouter([re_path(r"^run/", websocket.application)]),  # type: ignore[arg-type]  # ASGI, not a view
+        "lifespan": lifespan,
+    }
+)

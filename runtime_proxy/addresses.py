@@ -1,0 +1,63 @@
+"""Which Space a raw request path names, and what is left of it for the app. Pure.
+
+The path is never decoded as a whole and dot segments are never resolved: what the browser spelt is what the app gets.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes, urlsplit
+
+RUN = b"/run/"
+# What a forge allows in names; a segment of dots alone is a path trick, not a name.
+_NAME = re.compile(rb"(?!\.+\Z)[A-Za-z0-9._-]{1,255}")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """`/run/{owner}/{name}{rest}`. `rest` is raw: empty, or from its first slash on."""
+
+    owner: str
+    name: str
+    rest: bytes
+    spelt: bytes  # the prefix as it came, to see whether it is the canonical one
+
+
+def parse(raw_path: bytes) -> Address | None:
+    """Return what the path names, or None where it can name no Space."""
+    if not raw_path.startswith(RUN):
+        return None
+    owner, slash, tail = raw_path[len(RUN) :].partition(b"/")
+    if not slash:
+        return None
+    name, slash, rest = tail.partition(b"/")
+    plain_owner, plain_name = unquote_to_bytes(owner), unquote_to_bytes(name)
+    if not _NAME.fullmatch(plain_owner) or not _NAME.fullmatch(plain_name):
+        return None
+    return Address(
+        owner=plain_owner.decode("ascii"),
+        name=plain_name.decode("ascii"),
+        rest=slash + rest,
+        spelt=RUN + owner + b"/" + name,
+    )
+
+
+def prefix_of(owner: str, name: str) -> bytes:
+    """Return the canonical prefix of a Space, without a trailing slash."""
+    return RUN + owner.encode("ascii") + b"/" + name.encode("ascii")
+
+
+def escaped_from(referer: str, *, host: str) -> bytes | None:
+    """Return the prefix of the app whose page asked for a path outside it, or None.
+
+    Only a Referer of this very host counts: another origin's pages have no app here.
+    """
+    try:
+        parts = urlsplit(referer)
+    except ValueError:
+        return None
+    if parts.netloc.lower() != host.lower() or not parts.path.isascii():
+        return None
+    address = parse(parts.path.encode("ascii"))
+    return None if address is None else address.spelt

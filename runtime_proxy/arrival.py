@@ -1,0 +1,49 @@
+"""How a request came to us: from which address, over which scheme, under which host name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+from django.conf import settings
+
+from runtime_proxy.headers import Edge, forwarded_for
+
+
+def edge_of(scope: dict[str, Any]) -> Edge:
+    """Return how the browser called us. What proxies report counts only from OPENFACE_TRUSTED_PROXIES."""
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    peer = str((scope.get("client") or ("unknown",))[0])
+    trusted = _is_trusted(peer, tuple(settings.OPENFACE_TRUSTED_PROXIES))
+    scheme = b"https" if scope.get("scheme") in ("https", "wss") else b"http"
+    if trusted:
+        scheme = _last(headers, b"x-forwarded-proto") or scheme
+    return Edge(
+        host=first(headers, b"host"), scheme=scheme, forwarded_for=forwarded_for(peer, headers, trusted=trusted)
+    )
+
+
+def first(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes:
+    """Return the first header of that name, or b""."""
+    return next((value for name, value in headers if name == wanted), b"")
+
+
+def cookies_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return all cookies in one line: HTTP/2 front ends may send several."""
+    return b"; ".join(value for name, value in headers if name == b"cookie")
+
+
+def _last(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes:
+    value = b"".join(value for name, value in headers if name == wanted).rsplit(b",", 1)[-1].strip().lower()
+    return value if value in (b"http", b"https") else b""
+
+
+@lru_cache(maxsize=1024)
+def _is_trusted(peer: str, networks: tuple[str, ...]) -> bool:
+    try:
+        address = ip_address(peer)
+        return any(address in ip_network(network, strict=False) for network in networks)
+    except ValueError:
+        return False

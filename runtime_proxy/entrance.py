@@ -1,0 +1,118 @@
+"""The way in that HTTP and WebSocket share: from a raw path and a visitor to an upstream, or to an answer of ours.
+
+Everything is decided here before a byte is forwarded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlencode, urlsplit
+
+from django.conf import settings
+from django.db import Error as DatabaseError
+from psycopg_pool import PoolTimeout
+
+from runtime_proxy import addresses, handover, pages
+from runtime_proxy.access import Admission, Visitor
+from runtime_proxy.addresses import Address
+from runtime_proxy.asked import Asked
+from runtime_proxy.headers import app_path
+from runtime_proxy.origin import one_per_space, runtime_origin
+from runtime_proxy.pages import Answer
+from runtime_proxy.plane import Plane
+from runtime_proxy.routing import Standing, Upstream
+from spaces.forge.errors import ForgeError
+from spaces.models import Space
+
+# What our own parts may fail with while the apps are fine: the pool is empty, the database or the forge is away.
+OUTAGES = (DatabaseError, PoolTimeout, ForgeError)
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Everything is settled: what is asked for, by whom, and where it goes."""
+
+    visitor: Visitor
+    admission: Admission
+    upstream: Upstream
+    path: bytes  # for the app, with the query
+
+
+async def enter(
+    plane: Plane,
+    raw_path: bytes,
+    query: bytes,
+    visitor: Visitor,
+    asked: Asked,
+    *,
+    host: bytes,
+    follows_redirects: bool = True,
+) -> Passage | Answer:
+    """Decide about a request below `/run/`. Only an admitted visitor learns anything about the Space."""
+    address = addresses.parse(raw_path)
+    if address is None:
+        return pages.not_found(asked)
+    try:
+        admission = await plane.admit(visitor, address.owner, address.name)
+        if admission is None:
+            return _refuse(visitor, raw_path, query, asked)
+        if follows_redirects:
+            elsewhere = _proper_place(address, admission, query, host)
+            if elsewhere is not None:
+                return elsewhere
+        route = await plane.route(admission.space_id)
+    except Space.DoesNotExist:
+        return pages.not_found(asked)
+    except OUTAGES:
+        return pages.overloaded(asked)
+    if isinstance(route, Standing):
+        return pages.standing(route, asked)
+    return Passage(visitor, admission, route, with_query(app_path(address.rest or b"/", route.mount), query))
+
+
+async def still_admitted(plane: Plane, passage: Passage, visitor: Visitor) -> bool:
+    """Whether a long stream may go on: the visitor may still see the Space, and it still runs where it ran.
+
+    While our own database is away nothing is cut: it says nothing about the app.
+    """
+    try:
+        admission = await plane.admit(visitor, passage.admission.owner, passage.admission.name)
+        if admission is None or admission.space_id != passage.admission.space_id:
+            return False
+        route = await plane.route(admission.space_id)
+    except OUTAGES:
+        return True
+    except Space.DoesNotExist:
+        return False
+    return isinstance(route, Upstream) and route.lease_id == passage.upstream.lease_id
+
+
+def with_query(path: bytes, query: bytes) -> bytes:
+    """Put a raw path and a raw query together again."""
+    return path + b"?" + query if query else path
+
+
+def _refuse(visitor: Visitor, raw_path: bytes, query: bytes, asked: Asked) -> Answer:
+    if not visitor.is_anonymous:
+        return pages.not_found(asked)
+    if not asked.navigation:
+        return pages.sign_in(asked)
+    nonce = handover.new_nonce()
+    target = with_query(raw_path, query).decode("latin-1")
+    wanted = urlencode({"to": target, "browser": handover.digest(nonce)})
+    cookie = handover.set_cookie(handover.nonce_cookie_name(), nonce, max_age=handover.NONCE_SECONDS)
+    location = f"{settings.PUBLIC_BASE_URL}{handover.PATH}?{wanted}"
+    return pages.redirect(302, location.encode("latin-1"), cookies=(cookie,))
+
+
+def _proper_place(address: Address, admission: Admission, query: bytes, host: bytes) -> Answer | None:
+    """Redirect to the Space's own origin, its canonical case, or the slash that relative links need."""
+    prefix = addresses.prefix_of(admission.owner, admission.name)
+    path = with_query(prefix + (address.rest or b"/"), query)
+    if one_per_space():
+        origin = runtime_origin(admission)
+        if urlsplit(origin).netloc.lower().encode("ascii") != host.lower():
+            return pages.redirect(307, origin.encode("ascii") + path)
+    if address.spelt != prefix or not address.rest:
+        return pages.redirect(308, path)
+    return None

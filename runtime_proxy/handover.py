@@ -1,0 +1,170 @@
+"""Sign-in on the runtime origin: handed over from the portal, never shared with it.
+
+1. The data plane leaves a nonce in the browser and sends it to the portal with the nonce's hash.
+2. The portal, where the person is signed in and may see the Space, makes a one-time code bound to that hash.
+3. The data plane swaps the code, from that browser only, for a session of its own: a signed cookie that is read without
+   a query, names the row it came from, and dies with the portal session (looked at again each minute).
+
+The portal's session cookie opens nothing here, and this one opens nothing there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import uuid
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib import import_module
+from urllib.parse import parse_qs
+
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, get_user_model
+from django.contrib.auth.models import AbstractBaseUser
+from django.core import signing
+from django.db.models.functions import Now
+
+from runtime_proxy.access import ANYBODY, Visitor
+from runtime_proxy.models import RuntimeSession
+from runtime_proxy.recent import Fresh
+
+CODE_SECONDS = 60  # from the portal's redirect to the swap: one round trip of a browser
+NONCE_SECONDS = 600  # a person may have to type a password in between
+SESSION_SECONDS = 24 * 3600  # then it is handed over again, unseen
+RECHECK_SECONDS = 60.0
+PATH = "/run-handover/"
+
+_SALT = "openface.runtime-session"
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+def digest(text: str) -> str:
+    """The SHA-256 in which codes and nonces are kept and compared, hex."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def new_nonce() -> str:
+    """Return a nonce for the browser that begins."""
+    return secrets.token_urlsafe(24)
+
+
+def is_hash(text: str) -> bool:
+    """Whether the text looks like `digest`'s result."""
+    return bool(_HASH.fullmatch(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What the browser brings along the way. Nothing in it is trusted."""
+
+    to: str = ""  # path and query on the runtime origin
+    browser: str = ""
+    code: str = ""
+
+
+def read_query(raw: bytes) -> Query:
+    """Return the query's fields; missing and repeated ones are empty, and so is a target that is no plain path."""
+    fields = parse_qs(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=20)
+    one = {name: values[0] for name, values in fields.items() if len(values) == 1}
+    to = one.get("to", "")
+    plain = to.startswith("/run/") and to.isascii() and to.isprintable() and "\\" not in to
+    return Query(to=to if plain else "", browser=one.get("browser", ""), code=one.get("code", ""))
+
+
+def issue(user: AbstractBaseUser, *, parent_key: str, browser_hash: str) -> str:
+    """Return a one-time code for this person, in the browser with that nonce. Old rows are swept along the way."""
+    code = secrets.token_urlsafe(32)
+    RuntimeSession.objects.filter(created_at__lt=Now() - timedelta(seconds=SESSION_SECONDS)).delete()
+    RuntimeSession.objects.create(
+        user_id=user.pk, parent_key=parent_key, code_hash=digest(code), browser_hash=browser_hash
+    )
+    return code
+
+
+def exchange(code: str, *, nonce: str) -> str | None:
+    """Swap the code for a session cookie's value, once. None: unknown, used, too old, or another browser's."""
+    row = RuntimeSession.objects.filter(
+        code_hash=digest(code), exchanged_at=None, created_at__gt=Now() - timedelta(seconds=CODE_SECONDS)
+    ).first()
+    if row is None or not hmac.compare_digest(row.browser_hash, digest(nonce)):
+        return None
+    if not RuntimeSession.objects.filter(pk=row.pk, exchanged_at=None).update(exchanged_at=Now()):
+        return None  # the same code was swapped a moment earlier
+    return signing.dumps({"session": row.pk.hex, "user": row.user_id}, salt=_SALT)
+
+
+def read(cookie: str) -> Visitor:
+    """Return who the cookie says the visitor is: its signature and age are checked, no query is made."""
+    try:
+        content = signing.loads(cookie, salt=_SALT, max_age=SESSION_SECONDS)
+        return Visitor(user_id=int(content["user"]), session_id=uuid.UUID(content["session"]))
+    except (signing.BadSignature, KeyError, TypeError, ValueError):
+        return ANYBODY
+
+
+def recheck(visitor: Visitor) -> Fresh[Visitor]:
+    """Return the visitor while the session and its parent live, else ANYBODY. Costs three small queries."""
+    assert visitor.session_id is not None, "anybody has no session"
+    row = RuntimeSession.objects.filter(pk=visitor.session_id, user=visitor.user_id).exclude(exchanged_at=None).first()
+    alive = row is not None and user_of_portal_session(row.parent_key) == visitor.user_id
+    return Fresh(visitor if alive else ANYBODY, RECHECK_SECONDS)
+
+
+def visitor_of_portal_session(key: str) -> Fresh[Visitor]:
+    """Return who is signed in by that portal session. For the portal's own process only."""
+    user_id = user_of_portal_session(key)
+    return Fresh(ANYBODY if user_id is None else Visitor(user_id=user_id), RECHECK_SECONDS)
+
+
+def user_of_portal_session(key: str) -> int | None:
+    """Return the active user whose portal session that is, or None: ended, expired, or the password has changed."""
+    store = import_module(settings.SESSION_ENGINE).SessionStore(session_key=key)
+    content = store.load()
+    try:
+        user_id = get_user_model()._meta.pk.to_python(content[SESSION_KEY])
+    except (KeyError, ValueError):
+        return None
+    if content.get(BACKEND_SESSION_KEY) not in settings.AUTHENTICATION_BACKENDS:
+        return None
+    user = get_user_model().objects.filter(pk=user_id, is_active=True).first()
+    if user is None:
+        return None
+    known = str(content.get(HASH_SESSION_KEY, "")).encode()
+    hashes = [user.get_session_auth_hash(), *user.get_session_auth_fallback_hash()]
+    return int(user.pk) if any(hmac.compare_digest(known, expected.encode()) for expected in hashes) else None
+
+
+def _secure() -> bool:
+    return str(settings.OPENFACE_RUNTIME_ORIGIN).startswith("https://")
+
+
+def session_cookie_name() -> str:
+    """The data plane's session cookie. Over TLS its prefix pins it to this host and path."""
+    return "__Host-openface_run" if _secure() else "openface_run"
+
+
+def nonce_cookie_name() -> str:
+    """The cookie that ties a code to the browser that began."""
+    return "__Host-openface_run_start" if _secure() else "openface_run_start"
+
+
+def set_cookie(name: str, value: str, *, max_age: int | None = None) -> bytes:
+    """Return a Set-Cookie line of ours: for this host, out of reach of scripts."""
+    parts = [f"{name}={value}", "Path=/", "HttpOnly", "SameSite=Lax"]
+    if max_age is not None:
+        parts.append(f"Max-Age={max_age}")
+    if _secure():
+        parts.append("Secure")
+    return "; ".join(parts).encode("ascii")
+
+
+def cookie_value(raw_cookies: bytes, name: str) -> str:
+    """Return the value of the first cookie of that name in a Cookie header, or ""."""
+    wanted = name.encode("ascii") + b"="
+    for pair in raw_cookies.split(b";"):
+        pair = pair.strip()
+        if pair.startswith(wanted):
+            return pair[len(wanted) :].strip(b'"').decode("latin-1")
+    return ""

@@ -1,0 +1,114 @@
+"""What one serving process knows for a minute at most: visitors, admissions, routes; and its connections to gateways.
+
+One per event loop. Notices of the database make it forget at once; without them it forgets by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from django.conf import settings
+
+from jobs import notices
+from runtime_proxy import access, handover, routing
+from runtime_proxy.access import ANYBODY, Admission, Visitor
+from runtime_proxy.database import in_database
+from runtime_proxy.headers import PlatformCookies
+from runtime_proxy.recent import Fresh, Recent
+from runtime_proxy.routing import Route
+from runtime_proxy.upstream import UpstreamPool
+
+
+class Plane:
+    """The shared parts of the HTTP and the WebSocket proxy. Make it inside the event loop that uses it."""
+
+    def __init__(self) -> None:
+        self.pool = UpstreamPool()
+        self.cookies = PlatformCookies.named(settings.OPENFACE_PLATFORM_COOKIE_PREFIXES)
+        self._sessions: Recent[str, Visitor] = Recent(_visitor_of_cookie)
+        self._portal_sessions: Recent[str, Visitor] = Recent(_visitor_of_portal_session)
+        self._admissions: Recent[access.Question, Admission | None] = Recent(_decide)
+        self._routes: Recent[int, Route] = Recent(_find)
+        self._loop = asyncio.get_running_loop()
+        self._unsubscribe: Callable[[], None] = notices.subscribe(self._heed_in_loop)
+
+    async def close(self) -> None:
+        self._unsubscribe()
+        await self.pool.close()
+
+    async def visitor(self, raw_cookies: bytes) -> Visitor:
+        """Who asks, by the data plane's own session. Without one: anybody, and no query."""
+        cookie = handover.cookie_value(raw_cookies, handover.session_cookie_name())
+        return await self._sessions.get(cookie) if cookie else ANYBODY
+
+    async def portal_visitor(self, raw_cookies: bytes) -> Visitor:
+        """Who asks, by the portal's session: for WebSockets that are served on the portal's own origin."""
+        key = handover.cookie_value(raw_cookies, settings.SESSION_COOKIE_NAME)
+        return await self._portal_sessions.get(key) if key else ANYBODY
+
+    async def admit(self, visitor: Visitor, owner: str, name: str) -> Admission | None:
+        """The Space under that name, if the visitor may see it. Raises database and forge errors."""
+        return await self._admissions.get(access.question(visitor, owner, name))
+
+    async def route(self, space_id: int) -> Route:
+        """Where the Space's requests go now. Raises database errors."""
+        return await self._routes.get(space_id)
+
+    def _heed_in_loop(self, notice: notices.Notice) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.heed, notice)
+
+    def heed(self, notice: notices.Notice) -> None:
+        """Forget what a notice makes doubtful."""
+        space, worker = notice.ids.get("space"), notice.ids.get("worker")
+        match notice.kind:
+            case "job":
+                self._routes.forget(lambda space_id, _: str(space_id) == space)
+            case "standing" | "gateway":
+                self._routes.forget(lambda _, route: str(route.worker_id) == worker)
+            case "access":
+                self._routes.forget(lambda space_id, _: str(space_id) == space)
+                self._admissions.forget(lambda _, known: known is None or str(known.space_id) == space)
+            case notices.RESYNC:
+                self._routes.forget()
+                self._admissions.forget()
+                self._sessions.forget()
+                self._portal_sessions.forget()
+
+
+_planes: dict[asyncio.AbstractEventLoop, Plane] = {}
+
+
+def plane() -> Plane:
+    """Return this event loop's plane, made when it is first asked for."""
+    loop = asyncio.get_running_loop()
+    if loop not in _planes:
+        _planes[loop] = Plane()
+    return _planes[loop]
+
+
+async def close_plane() -> None:
+    """Close this event loop's plane, if there is one."""
+    mine = _planes.pop(asyncio.get_running_loop(), None)
+    if mine is not None:
+        await mine.close()
+
+
+async def _visitor_of_cookie(cookie: str) -> Fresh[Visitor]:
+    visitor = handover.read(cookie)
+    if visitor.is_anonymous:
+        return Fresh(ANYBODY, 0)  # a bad signature costs no query, so there is nothing to save
+    return await in_database(handover.recheck, visitor)
+
+
+async def _visitor_of_portal_session(key: str) -> Fresh[Visitor]:
+    return await in_database(handover.visitor_of_portal_session, key)
+
+
+async def _decide(asked: access.Question) -> Fresh[Admission | None]:
+    return await in_database(access.decide, asked)
+
+
+async def _find(space_id: int) -> Fresh[Route]:
+    return await in_database(routing.find, space_id)

@@ -1,0 +1,183 @@
+"""`/run/{owner}/{name}/…` over WebSocket: messages, close codes and reasons both ways, one message in flight each.
+
+Served on the data plane, and in place on the portal too, because WebSocket clients follow no redirect; there only pages
+of the portal or of the runtime origin may open one, since the portal's own session counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import EXTERNAL_CLOSE_CODES
+
+from runtime_proxy import pages
+from runtime_proxy.access import Visitor
+from runtime_proxy.arrival import cookies_of, edge_of, first
+from runtime_proxy.asked import Asked, asked_of
+from runtime_proxy.entrance import OUTAGES, enter, still_admitted
+from runtime_proxy.headers import to_app, to_browser
+from runtime_proxy.origin import is_runtime_origin, portal_origin
+from runtime_proxy.pages import Answer
+from runtime_proxy.plane import Plane, plane
+from runtime_proxy.upload import Receive, Send
+from runtime_proxy.upstream import GatewayRefused, GatewaySilent, HandshakeRefused, raw_headers
+from runtime_proxy.watch import RECHECK_SECONDS
+
+logger = logging.getLogger(__name__)
+
+Scope = dict[str, Any]
+VisitorOf = Callable[[bytes], Awaitable[Visitor]]
+
+NORMAL, GOING_AWAY, BAD_GATEWAY = 1000, 1001, 1014
+NO_LONGER_ADMITTED = 4403
+
+
+async def application(scope: Scope, receive: Receive, send: Send) -> None:
+    """Serve one WebSocket of the runtime origin."""
+    here = plane()
+    await _serve(here, scope, receive, send, visitor_of=here.visitor)
+
+
+async def portal_application(scope: Scope, receive: Receive, send: Send) -> None:
+    """Serve one WebSocket on the portal's origin, for pages of the portal and of the runtime origin only."""
+    origin = first(scope["headers"], b"origin").decode("latin-1")
+    if origin.lower() != portal_origin().lower() and not is_runtime_origin(origin):
+        await receive()
+        await _refuse(scope, send, pages.not_found(Asked(navigation=False, language="en")))
+        return
+    here = plane()
+    await _serve(here, scope, receive, send, visitor_of=here.portal_visitor)
+
+
+async def _serve(here: Plane, scope: Scope, receive: Receive, send: Send, *, visitor_of: VisitorOf) -> None:
+    await receive()  # websocket.connect
+    headers = scope["headers"]
+    asked = replace(asked_of("GET", headers), navigation=False)
+    edge = edge_of(scope)
+    try:
+        visitor: Visitor = await visitor_of(cookies_of(headers))
+    except OUTAGES:
+        await _refuse(scope, send, pages.overloaded(asked))
+        return
+    way = await enter(
+        here, _raw_path(scope), scope["query_string"], visitor, asked, host=edge.host, follows_redirects=False
+    )
+    if isinstance(way, Answer):
+        await _refuse(scope, send, way)
+        return
+    upstream = way.upstream
+    fields = to_app(headers, mount=upstream.mount, edge=edge, cookies=here.cookies, websocket=True)
+    try:
+        connection = await here.pool.websocket(upstream, way.path, fields, list(scope.get("subprotocols", [])))
+    except HandshakeRefused as refusal:
+        passed = to_browser(
+            refusal.headers, mount=upstream.mount, edge=edge, cookies=here.cookies, status=refusal.status
+        )
+        passed = [(name, value) for name, value in passed if name != b"content-length"]
+        await _refuse(scope, send, Answer(refusal.status, passed, refusal.body))
+        return
+    except (GatewayRefused, GatewaySilent) as failure:
+        await _refuse(scope, send, pages.gateway_failed(upstream, asked, silent=isinstance(failure, GatewaySilent)))
+        return
+    said = raw_headers(connection.response)
+    accepted = to_browser(said, mount=upstream.mount, edge=edge, cookies=here.cookies, status=101)
+
+    async def may_stay() -> bool:
+        return await still_admitted(here, way, await visitor_of(cookies_of(headers)))
+
+    try:
+        await send({"type": "websocket.accept", "subprotocol": connection.subprotocol, "headers": accepted})
+        await _carry(connection, receive, send, may_stay)
+    finally:
+        connection.transport.abort()
+
+
+async def _carry(
+    connection: ClientConnection, receive: Receive, send: Send, may_stay: Callable[[], Awaitable[bool]]
+) -> None:
+    """Carry messages until one side ends, and tell the other how it ended."""
+    inbound = asyncio.create_task(_from_browser(receive, connection))
+    outbound = asyncio.create_task(_from_app(connection, send))
+    try:
+        while True:
+            done, _ = await asyncio.wait(
+                {inbound, outbound}, timeout=RECHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            if done:
+                break
+            if not await may_stay():
+                await _close_browser(send, NO_LONGER_ADMITTED, "You may not see this Space any more, or it has moved.")
+                await connection.close(GOING_AWAY)
+                return
+        if outbound in done:
+            await _close_browser(send, *outbound.result())
+        else:
+            await connection.close(*inbound.result())
+    except OSError:
+        pass  # the browser left while it was being told
+    finally:
+        inbound.cancel()
+        outbound.cancel()
+        await asyncio.gather(inbound, outbound, return_exceptions=True)
+
+
+async def _from_browser(receive: Receive, connection: ClientConnection) -> tuple[int, str]:
+    """Carry the browser's messages to the app; return how the browser closed, as it may be told to the app."""
+    while True:
+        message = await receive()
+        if message["type"] == "websocket.disconnect":
+            code = message.get("code") or NORMAL
+            if code == 1005:  # closed without a code
+                return NORMAL, ""
+            return (code if _may_be_sent(code) else GOING_AWAY), message.get("reason") or ""
+        content = message.get("bytes")
+        try:
+            await connection.send(message["text"] if content is None else content)
+        except ConnectionClosed:
+            await asyncio.Event().wait()  # the other direction reports how
+
+
+async def _from_app(connection: ClientConnection, send: Send) -> tuple[int, str]:
+    """Carry the app's messages to the browser; return how the app closed, as it may be told to the browser."""
+    while True:
+        try:
+            message = await connection.recv()
+        except ConnectionClosed as closed:
+            if closed.sent is not None and not closed.rcvd_then_sent:  # ours: a message beyond the limit, say
+                return closed.sent.code, closed.sent.reason
+            if closed.rcvd is None:
+                return BAD_GATEWAY, "The app's connection broke."
+            code = NORMAL if closed.rcvd.code == 1005 else closed.rcvd.code
+            return (code if _may_be_sent(code) else BAD_GATEWAY), closed.rcvd.reason
+        key = "text" if isinstance(message, str) else "bytes"
+        await send({"type": "websocket.send", key: message})
+
+
+def _may_be_sent(code: int) -> bool:
+    """Whether a close frame may carry the code (RFC 6455 §7.4): 1006 and 1015 are for local use only."""
+    return code in EXTERNAL_CLOSE_CODES or 3000 <= code < 5000
+
+
+async def _close_browser(send: Send, code: int, reason: str) -> None:
+    await send({"type": "websocket.close", "code": code, "reason": reason})
+
+
+async def _refuse(scope: Scope, send: Send, whole: Answer) -> None:
+    """Answer the handshake with a status, where the server can; daphne can only say 403."""
+    if "websocket.http.response" not in (scope.get("extensions") or {}):
+        await send({"type": "websocket.close"})
+        return
+    await send({"type": "websocket.http.response.start", "status": whole.status, "headers": whole.headers})
+    await send({"type": "websocket.http.response.body", "body": whole.body})
+
+
+def _raw_path(scope: Scope) -> bytes:
+    """Return the path as it was spelt. Some servers leave the query on it."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode("utf-8")
+    return raw.partition(b"?")[0]
