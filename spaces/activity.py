@@ -1,0 +1,101 @@
+"""The history of a Space, grouped by run: every move of every job with its time, its reason and who asked for it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Count
+
+from jobs.models import Job, JobEvent, Reservation
+from spaces import words
+from spaces.durations import duration
+from spaces.models import Space
+
+RUNS_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Move:
+    """One line of the history."""
+
+    at: datetime
+    state: str
+    name: str
+    before: str  # how long the state before it lasted: "38 s starting"
+    reason: str
+    actor: str
+    worker: str
+    gpus: str
+    revision: str
+    image: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """One job of the Space with its moves, newest first."""
+
+    number: int
+    job: Job
+    moves: list[Move]
+
+    @property
+    def batch(self) -> bool:
+        return self.job.mode == Job.Mode.BATCH
+
+
+def runs(space: Space, *, before: int | None = None) -> list[Run]:
+    """Return the newest runs of a Space, or those older than job seq `before`. Four queries, however many runs."""
+    jobs = Job.objects.filter(space=space).select_related("worker").order_by("-seq")
+    if before is not None:
+        jobs = jobs.filter(seq__lt=before)
+    shown = list(jobs[:RUNS_SHOWN])
+    if not shown:
+        return []
+    older = Job.objects.filter(space=space, seq__lt=shown[-1].seq).aggregate(count=Count("id"))["count"]
+    events: dict[object, list[JobEvent]] = defaultdict(list)
+    for event in JobEvent.objects.filter(job__in=shown, ignored=False).order_by("id"):
+        events[event.job_id].append(event)
+    gpus = _gpus(shown)
+    return [
+        Run(number=older + len(shown) - index, job=job, moves=_moves(job, events[job.id], gpus))
+        for index, job in enumerate(shown)
+    ]
+
+
+def _gpus(jobs: list[Job]) -> dict[object, str]:
+    """Return which GPUs each lease of these jobs had, as people name them."""
+    named: dict[object, list[str]] = defaultdict(list)
+    for reservation in Reservation.objects.filter(lease__job__in=jobs).select_related("gpu").order_by("gpu__index"):
+        named[reservation.lease_id].append(f"GPU {reservation.gpu.index} {reservation.gpu.model}".strip())
+    return {lease: ", ".join(names) for lease, names in named.items()}
+
+
+def _moves(job: Job, events: list[JobEvent], gpus: dict[object, str]) -> list[Move]:
+    moves: list[Move] = []
+    since: datetime | None = None
+    for event in events:
+        if not event.to_state or event.to_state == event.from_state:
+            continue
+        lasted = (event.at - since).total_seconds() if since is not None else None
+        before = ""
+        if lasted is not None and event.from_state:
+            name = words.state_name(event.from_state, batch=job.mode == Job.Mode.BATCH)
+            before = f"{duration(lasted)} {words.within_sentence(name)}"
+        moves.append(
+            Move(
+                at=event.at,
+                state=event.to_state,
+                name=words.state_name(event.to_state, batch=job.mode == Job.Mode.BATCH),
+                before=before,
+                reason=words.reason(event.reason_code, event.reason),
+                actor=event.actor,
+                worker=event.worker_name,
+                gpus=gpus.get(event.lease_id, ""),
+                revision=event.revision,
+                image=event.image_id.removeprefix("sha256:")[:8],
+            )
+        )
+        since = event.at
+    return moves[::-1]

@@ -1,0 +1,30 @@
+"""Addresses of the portal. A Space is never at the root: a user of the forge may be called `fleet` or `static`."""
+
+from __future__ import annotations
+
+from django.contrib.auth.views import LoginView, LogoutView
+from django.urls import path
+from django.views.decorators.csrf import csrf_exempt
+from django.views.i18n import set_language
+
+from spaces import file_views, log_views, views
+
+urlpatterns = [
+    path("", views.space_list, name="home"),
+    path("login/", LoginView.as_view(redirect_authenticated_user=False), name="login"),
+    path("logout/", LogoutView.as_view(), name="logout"),
+    # Without a token: it sets a cookie of no consequence, and a token would need a session for every passer-by.
+    path("language/", csrf_exempt(set_language), name="set_language"),
+    path("spaces/", views.space_list, name="space_list"),
+    path("spaces/<str:owner>/<str:name>/", views.app, name="space"),
+    path("spaces/<str:owner>/<str:name>/status.json", views.status, name="space_status"),
+    path("spaces/<str:owner>/<str:name>/start", views.start, name="space_start"),
+    path("spaces/<str:owner>/<str:name>/stop", views.stop, name="space_stop"),
+    path("spaces/<str:owner>/<str:name>/restart", views.restart, name="space_restart"),
+    path("spaces/<str:owner>/<str:name>/logs/", log_views.logs_tab, name="space_logs"),
+    path("spaces/<str:owner>/<str:name>/logs/<uuid:lease_id>/<str:stream>.txt", log_views.download, name="space_log"),
+    path("spaces/<str:owner>/<str:name>/activity/", views.history, name="space_activity"),
+    path("spaces/<str:owner>/<str:name>/files/", file_views.tree, name="space_files"),
+    path("spaces/<str:owner>/<str:name>/files/<path:path>", file_views.tree, name="space_file"),
+    path("spaces/<str:owner>/<str:name>/raw/<str:revision>/<path:path>", file_views.raw, name="space_raw"),
+]

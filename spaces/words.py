@@ -1,0 +1,233 @@
+"""The words people read for states, badges and reasons: one place, for every face of the product.
+
+Codes are stable and stored; sentences are neither. A code that is not here falls back to the sentence that was stored
+with it, so a newer worker can speak to an older portal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django.utils.translation import get_language, gettext_lazy, ngettext, pgettext_lazy
+
+from jobs.states import JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from django.utils.functional import _StrPromise
+
+    from jobs.models import Job
+
+ON_DEMAND = "ondemand"  # a Space without any job: it runs when somebody starts it
+STOPPED = "stopped"  # how people call a service that was stopped, whether it ever ran (completed) or not (cancelled)
+
+STATE_NAMES: Mapping[str, _StrPromise] = {
+    JobState.QUEUED: pgettext_lazy("state", "Queued"),
+    JobState.LEASED: pgettext_lazy("state", "Leased"),
+    JobState.BUILDING: pgettext_lazy("state", "Building"),
+    JobState.STARTING: pgettext_lazy("state", "Starting"),
+    JobState.RUNNING: pgettext_lazy("state", "Running"),
+    JobState.STOPPING: pgettext_lazy("state", "Stopping"),
+    JobState.UNAVAILABLE: pgettext_lazy("state", "Unavailable"),
+    JobState.COMPLETED: pgettext_lazy("state", "Completed"),
+    JobState.FAILED: pgettext_lazy("state", "Failed"),
+    JobState.CANCELLED: pgettext_lazy("state", "Stopped"),
+    ON_DEMAND: pgettext_lazy("state", "On demand"),
+    STOPPED: pgettext_lazy("state", "Stopped"),
+}
+
+# Sentences for reasons that need no facts beyond their code.
+REASONS: Mapping[str, _StrPromise] = {
+    # written by lifecycle
+    "stopped_by_person": gettext_lazy("Stop was requested."),
+    "superseded": gettext_lazy("Replaced by a newer start."),
+    "claimed": gettext_lazy("A worker took it."),
+    "lease_expired": gettext_lazy("The worker did not renew its lease in time."),
+    "lease_resumed": gettext_lazy("The worker came back before anybody else took it."),
+    "too_many_attempts": gettext_lazy("Every attempt ended without an answer from its worker."),
+    "worker_silent": gettext_lazy("Its worker is not heard from, so nobody knows whether it runs."),
+    "worker_back": gettext_lazy("The worker is back, and the app never stopped."),
+    "worker_revoked": gettext_lazy("Its worker was revoked."),
+    "worker_disabled": gettext_lazy("Its worker was disabled."),
+    "container_lost": gettext_lazy("Its container is gone from the worker."),
+    # reported by workers
+    "host_rebooted": gettext_lazy("The machine was restarted; the same image starts again."),
+    "shutdown": gettext_lazy("The worker was shut down before it began to serve."),
+    "gpu_gone": gettext_lazy("The GPU it was to use is gone."),
+    "disk_floor": gettext_lazy("The worker's disk is too full."),
+    "needs_cuda": gettext_lazy("It needs CUDA, which the worker does not have."),
+    "no_dockerfile": gettext_lazy("The repository has neither a Dockerfile nor an app_file."),
+    "build_failed": gettext_lazy("The build failed."),
+    "build_timeout": gettext_lazy("The build took longer than it may."),
+    "startup_timeout": gettext_lazy("It did not answer on its port in time."),
+    "exited": gettext_lazy("It ended by itself."),
+    "oom_killed": gettext_lazy("It ran out of memory and was killed."),
+    "building": gettext_lazy("The image is being built."),
+    "starting": gettext_lazy("The app is being started."),
+    "running": gettext_lazy("Its port answers."),
+    "stopped": gettext_lazy("It was stopped."),
+}
+
+
+@dataclass(frozen=True)
+class Badge:
+    """What a badge shows: a glyph and class named after the state, the kind of machine, and the word."""
+
+    state: str  # a wire string, or ON_DEMAND: names the glyph and the class
+    kind: str  # "GPU" or "CPU"
+    name: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.kind} · {self.name}"
+
+
+def state_name(state: str, *, batch: bool = False) -> str:
+    """Return the word for a state. A service that is completed was stopped; only a batch job completes."""
+    key = STOPPED if state == JobState.COMPLETED and not batch else state
+    return str(STATE_NAMES.get(key, state))
+
+
+def badge(job: Job | None, *, kind: str) -> Badge:
+    """Return the badge of a Space whose newest job is `job`; `kind` is "gpu" or "cpu"."""
+    if job is None:
+        return Badge(state=ON_DEMAND, kind=kind.upper(), name=state_name(ON_DEMAND))
+    return Badge(state=job.state, kind=kind.upper(), name=state_name(job.state, batch=job.mode == job.Mode.BATCH))
+
+
+def reason(code: str, stored: str) -> str:
+    """Return why something happened, in the reader's language as far as we can.
+
+    The stored sentence is English and has the particulars; a reader of another language gets the translated sentence
+    for the code, or the stored one where the code is not known.
+    """
+    known = REASONS.get(code)
+    if known is None or (stored and (get_language() or "en").startswith("en")):
+        return stored
+    return str(known)
+
+
+def within_sentence(name: str) -> str:
+    """Return a state's name as it stands inside a sentence: small in English, unchanged where case has no meaning."""
+    return name[:1].lower() + name[1:]
+
+
+# --- why a queued job does not start --------------------------------------------------------------------------------
+# The codes are those of jobs/scheduling.py. Its own sentences name every Space that holds a GPU; these are for readers
+# who may not know of all of them, so whoever calls passes the names that may be said.
+
+WORKER_REFUSALS: Mapping[str, _StrPromise] = {
+    "would_fit": gettext_lazy("%(worker)s can take it now."),
+    "other_worker_named": gettext_lazy("An operator named another worker for it."),
+    "worker_revoked": gettext_lazy("Revoked."),
+    "cpu_runs_locally": gettext_lazy("Takes GPU jobs only; CPU Spaces run on local workers."),
+    "no_gpu": gettext_lazy("Has no GPU."),
+    "feature_missing": gettext_lazy("Does not offer %(missing)s."),
+    "worker_offline": gettext_lazy("Offline: not heard from."),
+    "gpu_workers_disabled": gettext_lazy("GPU workers are switched off on this server."),
+    "worker_disabled": gettext_lazy("Disabled: takes no jobs."),
+    "worker_draining": gettext_lazy("Draining: takes no new jobs."),
+    "worker_paused": gettext_lazy("Paused by its owner."),
+    "gateway_unreachable": gettext_lazy("Its gateway cannot be reached from here, so nobody could open the app."),
+    "worker_full": gettext_lazy("Runs as many %(what)s jobs as it may."),
+    "too_few_gpus": gettext_lazy("Has %(suitable)d suitable GPUs, %(needed)d are needed."),
+    "gpus_busy": gettext_lazy("No GPU is free enough."),
+}
+
+GPU_REFUSALS: Mapping[str, _StrPromise] = {
+    "gpu_mig": gettext_lazy("Split into MIG instances, which are not used."),
+    "gpu_too_small": gettext_lazy("Has %(total)s, %(needed)s are needed."),
+    "gpu_simulated": gettext_lazy("Simulated, and this server takes real GPUs only."),
+    "gpu_gone": gettext_lazy("The driver does not list it any more."),
+    "gpu_unhealthy": gettext_lazy("Does not answer."),
+    "gpu_reserved": gettext_lazy("Reserved for %(holders)s."),
+    "gpu_foreign_use": gettext_lazy("%(free)s of %(total)s free, %(foreign)s used by processes that are not ours."),
+}
+
+# The standing of a row in two words, where there is one.
+STANDINGS: Mapping[str, _StrPromise] = {
+    "would_fit": gettext_lazy("Free"),
+    "worker_offline": gettext_lazy("Offline"),
+    "worker_disabled": gettext_lazy("Disabled"),
+    "worker_draining": gettext_lazy("Draining"),
+    "worker_paused": gettext_lazy("Paused"),
+    "gateway_unreachable": gettext_lazy("Not reachable"),
+    "worker_full": gettext_lazy("Full"),
+    "gpu_reserved": gettext_lazy("Reserved"),
+    "gpu_foreign_use": gettext_lazy("In use"),
+    "gpu_gone": gettext_lazy("Gone"),
+    "gpu_unhealthy": gettext_lazy("Faulty"),
+    "gpu_too_small": gettext_lazy("Too small"),
+}
+
+# The whole of it in one sentence, by the codes of jobs/waiting.py.
+WAITING: Mapping[str, _StrPromise] = {
+    "predecessor_stopping": gettext_lazy("It starts as soon as the run before it has stopped."),
+    "last_chance": gettext_lazy("Its last attempt expired; its worker may still come back with it."),
+    "no_worker": gettext_lazy("No worker has been enrolled yet, so nothing can take it."),
+    "about_to_start": gettext_lazy("A worker can take it now; it starts with that worker's next question."),
+    "no_compatible_worker": gettext_lazy("No worker can ever take it as it is: see below what each of them lacks."),
+}
+
+WAITS = gettext_lazy("No worker can take it now. It starts by itself as soon as one can; you can close this page.")
+
+
+def worker_refusal(code: str, **facts: object) -> str | None:
+    """Return why a worker does not take a job, without its name; None for a code that is not known here."""
+    return _filled(WORKER_REFUSALS, code, facts)
+
+
+def gpu_refusal(code: str, **facts: object) -> str | None:
+    """Return why a GPU does not do, without its name; None for a code that is not known here."""
+    return _filled(GPU_REFUSALS, code, facts)
+
+
+def standing(code: str) -> str:
+    """Return the standing that a refusal shows, in a word or two; empty where none fits."""
+    return str(STANDINGS.get(code, ""))
+
+
+def waiting(code: str) -> str:
+    """Return why a job waits, in one sentence that names nobody."""
+    return str(WAITING.get(code, WAITS))
+
+
+def holders(names: list[str], *, hidden: int) -> str:
+    """Return who holds a GPU: the Spaces that the reader may know of, and a word for those he may not."""
+    said = list(names)
+    if hidden:
+        said.append(ngettext("a Space you cannot see", "%(count)d Spaces you cannot see", hidden) % {"count": hidden})
+    return ", ".join(said)
+
+
+def _filled(sentences: Mapping[str, _StrPromise], code: str, facts: Mapping[str, object]) -> str | None:
+    sentence = sentences.get(code)
+    return None if sentence is None else str(sentence) % facts
+
+
+# --- what to do about a failure ------------------------------------------------------------------------------------
+
+REMEDIES: Mapping[str, _StrPromise] = {
+    "no_dockerfile": gettext_lazy("Add a Dockerfile that starts a web server on port 7860, push it, and start again."),
+    "build_failed": gettext_lazy(
+        "Mend what the marked lines complain about, push, and start again: the newest commit is built."
+    ),
+    "build_timeout": gettext_lazy("Make the build shorter, or ask your operator for a longer limit."),
+    "startup_timeout": gettext_lazy(
+        "Let the app listen on 0.0.0.0 and the port that PORT names (7860 unless the README says otherwise)."
+    ),
+    "oom_killed": gettext_lazy("Let the app use less memory, or ask your operator for a higher limit."),
+    "exited": gettext_lazy(
+        "A Space must go on running. Look at the last lines of its log for the reason why it ended."
+    ),
+    "disk_floor": gettext_lazy("Ask your operator to make room on the worker's disk, then start again."),
+    "too_many_attempts": gettext_lazy("Ask your operator to look at the workers, then start again."),
+    "container_lost": gettext_lazy("Somebody or something removed the container on the worker. Start again."),
+}
+
+
+def remedy(code: str) -> str:
+    """Return what an owner can do about a failure; a general answer where the code is not known."""
+    return str(REMEDIES.get(code, gettext_lazy("Look at the log, mend the cause, push, and start again.")))

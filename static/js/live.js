@@ -1,0 +1,36 @@
+// Keeps a Space's page true. [data-live-source] names a stream that tells the present state, again and again, never what
+// changed. Each [data-live] region knows which state it shows, and is fetched anew (by htmx) when that is another one.
+//   data-live-by     which field of the state the region depends on (default: key)
+//   data-live-ticks  draw again at each tick: something moves while the state stays the same
+//   data-live-still  never draw again: the reader asked for something of the past
+(() => {
+  "use strict";
+  const root = document.querySelector("[data-live-source]");
+  if (!root || !window.EventSource || !window.htmx) return;
+
+  function refresh(state) {
+    for (const region of document.querySelectorAll("[data-live]")) {
+      if ("liveStill" in region.dataset) continue;
+      const present = String(state[region.dataset.liveBy || "key"] ?? "");
+      const ticks = state.tick && "liveTicks" in region.dataset;
+      if (present !== region.dataset.live || ticks) window.htmx.trigger(region, "openface:changed");
+    }
+  }
+
+  const source = new EventSource(root.dataset.liveSource);
+  source.addEventListener("state", (event) => refresh(JSON.parse(event.data)));
+  source.addEventListener("gone", () => {
+    source.close();
+    window.location.reload();
+  });
+  window.addEventListener("pagehide", () => source.close());
+
+  // What a reader opened stays open when its region is drawn again.
+  let open = [];
+  document.addEventListener("htmx:beforeSwap", () => {
+    open = [...document.querySelectorAll("details[id][open]")].map((element) => element.id);
+  });
+  document.addEventListener("htmx:afterSettle", () => {
+    for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+  });
+})();
