@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TextIO
 
 from openface.embedded_postgres import EmbeddedPostgres, EmbeddedPostgresError
 from openface.installation import LOOPBACK, Installation, InstallationError
@@ -30,8 +30,9 @@ class Stack:
     The database is ours only where DATABASE_URL names none.
     """
 
-    def __init__(self, installation: Installation) -> None:
+    def __init__(self, installation: Installation, *, output: TextIO | None = None) -> None:
         self.installation = installation
+        self._output = output
         self.stop_wanted = threading.Event()  # somebody wants us to end: no waiting for servers any more
         self.supervisor: Supervisor
         self._lock: IO[str] | None = None
@@ -51,7 +52,7 @@ class Stack:
         self.installation.prepare()
         self._take()
         # Ends what an earlier run left behind, which may be what holds our ports.
-        self.supervisor = Supervisor(self.installation.state_dir / "running.json")
+        self.supervisor = Supervisor(self.installation.state_dir / "running.json", output=self._output)
         self.installation.check_ports()
         if self._postgres:
             self.supervisor.say("starting PostgreSQL (embedded)")
