@@ -61,7 +61,7 @@ def deliver(payload: str) -> None:
     try:
         content = json.loads(payload)
         notice = Notice(content.pop("kind"), content)
-    except (ValueError, KeyError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         logger.warning("notice not understood", extra={"action": "notice_not_understood"})
         return
     _call_all(notice)

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from django.apps.config import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.exceptions import ImproperlyConfigured
 
 GENERATE = "python -c 'import secrets; print(secrets.token_hex(32))'"
 
@@ -18,7 +19,11 @@ GENERATE = "python -c 'import secrets; print(secrets.token_hex(32))'"
 def keys(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """The three keys without which nothing is safe."""
     problems: list[CheckMessage] = []
-    if len(settings.SECRET_KEY) < 32:
+    try:
+        secret_key = settings.SECRET_KEY
+    except ImproperlyConfigured:  # how Django says that it is empty
+        secret_key = ""
+    if len(secret_key) < 32:
         problems.append(
             Error(
                 "SECRET_KEY is missing or shorter than 32 characters.",
