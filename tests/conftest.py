@@ -20,6 +20,8 @@ import pytest
 STATE_DIR = Path(tempfile.mkdtemp(prefix="openface-tests-"))
 # As on a server: the path is open to the processes that drop their rights, the secrets in it are not.
 STATE_DIR.chmod(0o755)
+STATIC_DIR = STATE_DIR / "static"  # whitenoise warns of a missing one, and warnings are errors here
+STATIC_DIR.mkdir()
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "openface.settings")
 os.environ.update(
@@ -27,6 +29,7 @@ os.environ.update(
     OPENFACE_LEASE_KEYS="k1:" + "ab" * 32,
     OPENFACE_ENCRYPTION_KEYS="e1:" + "cd" * 32,
     OPENFACE_STATE_DIR=str(STATE_DIR),
+    OPENFACE_STATIC_ROOT=str(STATIC_DIR),
     OPENFACE_GPU_WORKERS_ENABLED="true",
     OPENFACE_ALLOW_SIMULATED_GPUS="true",
     OPENFACE_LOG_LEVEL="WARNING",
