@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from spaces.front_matter import BLOCK_LIMIT, FrontMatter, parse
 
-
 # The same examples in each run, and no verdict on speed: the machine is shared.
 QUICK = settings(
     max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
