@@ -6,6 +6,7 @@ No default here is unsafe: a missing key is reported in a sentence by a system c
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -177,6 +178,7 @@ STATIC_URL = "/static/"
 STATIC_ROOT = env.str("OPENFACE_STATIC_ROOT", default=str(BASE_DIR / "staticfiles"))
 STATICFILES_DIRS = [BASE_DIR / "static"]
 WHITENOISE_USE_FINDERS = True  # no collectstatic step is needed to look at a page
+warnings.filterwarnings("ignore", message="No directory at: .*staticfiles", category=UserWarning)
 WHITENOISE_AUTOREFRESH = DEBUG
 
 # --- browsers ------------------------------------------------------------------------------------------------------
@@ -216,4 +218,5 @@ LOGGING = {
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["console"], "level": env.str("OPENFACE_LOG_LEVEL", default="INFO")},
+    "loggers": {"daphne": {"level": "WARNING"}},  # who starts it says where it listens
 }
