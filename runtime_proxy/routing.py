@@ -112,8 +112,8 @@ def _on_the_way(space: Space, job: Job) -> Standing:
 
 def _serving(space: Space, job: Job) -> Fresh[Route]:
     now, up_since = now_and_up_since()
-    worker = job.worker
-    lease = Lease.objects.filter(job=job, released_at=None).first()
+    lease = Lease.objects.filter(job=job, released_at=None).select_related("worker").first()
+    worker = lease.worker if lease else job.worker
     silent_since = worker.silent_since(up_since=up_since) if worker else None
     if worker is None or lease is None or silent_since is None or not worker.is_online(now=now, up_since=up_since):
         unheard = _standing(space, job, JobState.UNAVAILABLE, since=silent_since or job.state_since)

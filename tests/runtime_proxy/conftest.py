@@ -1,0 +1,106 @@
+"""A running Space behind a gateway, and the data plane in front of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+from pytest_django import Settings
+
+from jobs.models import Job, Lease
+from jobs.states import JobState
+from runtime_proxy import handover
+from spaces.models import Space
+from tests.factories import JobFactory, UptimeFactory, WorkerFactory
+from tests.runtime_proxy.data_plane import DataPlane, listening, serving
+from tests.runtime_proxy.upstreams import Loop, Upstream
+from tests.spaces.repositories import make_space
+from workers.models import Worker
+
+PORTAL = "http://localhost:8090"
+BROWSER = {"Accept": "text/html,application/xhtml+xml", "Sec_Fetch_Mode": "navigate"}
+
+
+@pytest.fixture(autouse=True)
+def _installation(settings: Settings, tmp_path: Path) -> None:
+    settings.OPENFACE_REPOSITORIES_DIR = tmp_path / "repositories"
+    settings.PUBLIC_BASE_URL = PORTAL
+
+
+@pytest.fixture
+def upstream() -> Iterator[Upstream]:
+    """A gateway whose answers the test decides."""
+    loop = Loop()
+    server = Upstream()
+    loop.run(server.start())
+    yield server
+    loop.run(server.stop())
+    loop.close()
+    assert not server.failures, server.failures
+
+
+@pytest.fixture
+def run_space(transactional_db: None, upstream: Upstream) -> Callable[..., Job]:
+    """Make a Space, with a job that runs behind the upstream unless told otherwise."""
+    UptimeFactory()
+
+    def make(full_name: str = "alice/app", *, visibility: str = "public", state: str = "running", **wishes: object) -> Job:
+        space = make_space(full_name, visibility=visibility)
+        worker = wishes.pop("worker", None) or WorkerFactory(name="gpu1", gateway_url=upstream.url)
+        return lease_to(space, worker, state=state, **wishes)
+
+    return make
+
+
+def lease_to(space: Space, worker: object, *, state: str = "running", **wishes: object) -> Job:
+    """Give the Space a job in that state, leased to the worker."""
+    assert isinstance(worker, Worker)
+    ran = timezone.now() if state in (JobState.RUNNING, JobState.UNAVAILABLE) else None
+    job: Job = JobFactory(space=space, state=state, worker=worker, first_ran_at=ran, attempts=1, **wishes)
+    Lease.objects.create(
+        job=job,
+        worker=worker,
+        attempt=1,
+        session=worker.session,
+        idempotency_key=str(job.pk),
+        key_id="k1",
+        expires_at=timezone.now() + timedelta(hours=1),
+    )
+    return job
+
+
+@pytest.fixture
+def data_plane(
+    transactional_db: None, database_url: str, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> Iterator[DataPlane]:
+    """The product's own entry point, served."""
+    monkeypatch.setitem(os.environ, "OPENFACE_DATABASE_POOL", "false")  # its threads end with the test
+    from openface import data_asgi
+
+    monkeypatch.setattr(data_asgi.pg_listener, "start", lambda: None)
+    with listening(database_url), serving(data_asgi.application) as server:
+        settings.OPENFACE_RUNTIME_ORIGIN = f"http://{server.host}"
+        yield server
+
+
+@pytest.fixture
+def signed_in() -> Callable[[User], str]:
+    """Sign a user in at the portal and on the runtime origin; return the Cookie header for the latter."""
+
+    def sign_in(user: User) -> str:
+        portal = Client()
+        portal.force_login(user)
+        nonce = handover.new_nonce()
+        key = portal.session.session_key
+        assert key is not None
+        code = handover.issue(user, parent_key=key, browser_hash=handover.digest(nonce))
+        session = handover.exchange(code, nonce=nonce)
+        return f"{handover.session_cookie_name()}={session}"
+
+    return sign_in

@@ -1,0 +1,133 @@
+"""The real data plane for tests: uvicorn with the product's options, in a thread, on a free port.
+
+In this process, so that a test can count its queries; its LISTEN connection is the test's own and ends with it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psycopg
+import uvicorn
+from asgiref.typing import ASGI3Application
+
+from jobs import notices
+
+DEADLINE = 20.0  # seconds; a guard against hanging
+
+
+@dataclass
+class Answer:
+    """A whole answer; `headers` as they came."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+    def all(self, name: str) -> list[str]:
+        return [value for key, value in self.headers if key.lower() == name]
+
+    def one(self, name: str) -> str | None:
+        values = self.all(name)
+        assert len(values) <= 1, f"{name} came {len(values)} times"
+        return values[0] if values else None
+
+
+@dataclass
+class DataPlane:
+    """A running server."""
+
+    port: int
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def get(self, path: str, *, method: str = "GET", body: bytes | None = None, **headers: str) -> Answer:
+        """Send one request. Header names are written with `_` for `-`."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE)
+        try:
+            fields = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, body=body, headers=fields)
+            response = connection.getresponse()
+            return Answer(response.status, response.getheaders(), response.read())
+        finally:
+            connection.close()
+
+    def connect(self) -> socket.socket:
+        """A raw connection, for tests that spell their requests themselves."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=DEADLINE)
+
+    def raw(self, request: bytes) -> bytes:
+        """Send these bytes and return everything that comes until the server closes."""
+        with self.connect() as connection:
+            connection.sendall(request)
+            pieces = []
+            while piece := connection.recv(65536):
+                pieces.append(piece)
+            return b"".join(pieces)
+
+
+@contextmanager
+def serving(application: ASGI3Application) -> Iterator[DataPlane]:
+    """Serve with the options of the product's command line."""
+    config = uvicorn.Config(
+        application,
+        host="127.0.0.1",
+        port=0,
+        ws_max_size=128 * 1024 * 1024,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        ws_per_message_deflate=False,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=2,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    until(lambda: server.started)
+    try:
+        yield DataPlane(server.servers[0].sockets[0].getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join(DEADLINE)
+        assert not thread.is_alive(), "the data plane does not stop"
+
+
+@contextmanager
+def listening(database_url: str) -> Iterator[None]:
+    """Feed the notices of the test database to this process, as the product's listener does."""
+    over = threading.Event()
+    connection = psycopg.connect(database_url, autocommit=True)
+    connection.execute(f"LISTEN {notices.CHANNEL}")
+
+    def listen() -> None:
+        while not over.is_set():
+            for notify in connection.notifies(timeout=0.05):
+                notices.deliver(notify.payload)
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(DEADLINE)
+        connection.close()
+
+
+def until(condition: object, *, seconds: float = DEADLINE) -> None:
+    """Wait until the condition holds; fail when it does not in time."""
+    assert callable(condition)
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)

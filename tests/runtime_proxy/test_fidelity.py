@@ -1,0 +1,152 @@
+"""What goes in comes out: methods, raw paths, headers, bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from jobs.models import Job
+from tests.runtime_proxy.data_plane import DataPlane
+from tests.runtime_proxy.upstreams import Asked, Upstream
+
+RunSpace = Callable[..., Job]
+
+
+def test_a_request_reaches_the_app_under_its_lease(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
+    job = run_space()
+    lease = job.leases.get()
+
+    answer = data_plane.get("/run/alice/app/page?q=1")
+
+    assert (answer.status, answer.body) == (200, b"ok")
+    asked = upstream.seen[0]
+    assert asked.target == f"/lease/{lease.pk}/page?q=1".encode()
+    assert asked.one(b"x-openface-runtime") is not None
+    assert asked.one(b"host") == data_plane.host.encode()
+    assert asked.one(b"x-forwarded-prefix") == b"/run/alice/app"
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "/",
+        "//",
+        "//a//b/",
+        "/a%2Fb/%2e%2e/c",
+        "/../../healthz",
+        "/./a/../b",
+        "/%E3%81%82?x=%20+&y=a%26b&&z",
+        "/a;b=c/d,e!$'()*:@~",
+        "/?",
+        "/a?b=/run/alice/app/&c=..",
+    ],
+)
+def test_the_path_arrives_byte_for_byte(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, rest: str):
+    lease = run_space().leases.get()
+
+    data_plane.raw(f"GET /run/alice/app{rest} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".encode())
+
+    assert upstream.seen[0].target == f"/lease/{lease.pk}{rest.removesuffix('?')}".encode()
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"])
+def test_methods_and_bodies_arrive(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, method: str):
+    run_space()
+    bodies = []
+
+    async def keep(asked: Asked) -> None:
+        bodies.append(await asked.body())
+        await asked.ok(b"done")
+
+    upstream.handler = keep
+
+    answer = data_plane.get("/run/alice/app/x", method=method, body=b"payload", Content_Type="text/weird")
+
+    assert (answer.status, answer.body) == (200, b"done")
+    assert bodies == [b"payload"]
+    assert upstream.seen[0].line.startswith(method.encode() + b" ")
+    assert upstream.seen[0].one(b"content-type") == b"text/weird"
+    assert upstream.seen[0].one(b"content-length") == b"7"
+
+
+def test_a_chunked_body_stays_without_a_length(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
+    run_space()
+    bodies = []
+
+    async def keep(asked: Asked) -> None:
+        bodies.append(await asked.body())
+        await asked.ok()
+
+    upstream.handler = keep
+
+    data_plane.raw(
+        b"POST /run/alice/app/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n"
+    )
+
+    assert bodies == [b"abcdefg"]
+    assert upstream.seen[0].one(b"content-length") is None
+
+
+def test_repeated_headers_stay_several_and_in_order(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
+    run_space()
+    answered = [b"X-Two: 1", b"Set-Cookie: a=1", b"X-Two: 2", b"Set-Cookie: b=\"q|=%\"; HttpOnly", b"X-Two: 1"]
+    upstream.handler = lambda asked: asked.ok(b"ok", *answered)
+
+    raw = data_plane.raw(
+        b"GET /run/alice/app/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\nX-Many: b\r\nX-Many: a\r\nX-Many: b\r\n\r\n"
+    )
+
+    assert upstream.seen[0].all(b"x-many") == [b"b", b"a", b"b"]
+    lines = [line for line in raw.split(b"\r\n\r\n")[0].lower().split(b"\r\n") if line.startswith((b"x-two", b"set-"))]
+    assert lines == [line.lower() for line in answered]
+
+
+def test_nothing_is_added_that_the_browser_did_not_send(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
+    run_space()
+
+    data_plane.raw(b"GET /run/alice/app/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+
+    names = sorted(name.lower() for name, _ in upstream.seen[0].headers)
+    assert names == sorted(
+        [b"host", b"x-openface-runtime", b"forwarded"]
+        + [b"x-forwarded-" + name for name in (b"for", b"host", b"prefix", b"proto")]
+    )
+
+
+@pytest.mark.parametrize("status", [200, 201, 204, 206, 301, 304, 400, 404, 418, 500, 503])
+def test_the_status_is_the_apps_own(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, status: int):
+    run_space()
+    length = b"" if status in (204, 304) else b"Content-Length: 0\r\n"
+    upstream.handler = lambda asked: asked.answer(b"HTTP/1.1 %d Whatever\r\n%s\r\n" % (status, length))
+
+    assert data_plane.get("/run/alice/app/").status == status
+
+
+def test_an_unchanged_page_may_announce_its_length(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
+    run_space()
+    upstream.handler = lambda asked: asked.answer(b"HTTP/1.1 304 Not Modified\r\nContent-Length: 1234\r\nETag: x\r\n\r\n")
+
+    answer = data_plane.get("/run/alice/app/")
+
+    assert (answer.status, answer.one("etag"), answer.body) == (304, "x", b"")
+
+
+def test_head_keeps_the_length(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
+    run_space()
+    upstream.handler = lambda asked: asked.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 1234\r\n\r\n")
+
+    answer = data_plane.get("/run/alice/app/", method="HEAD")
+
+    assert (answer.status, answer.one("content-length"), answer.body) == (200, "1234", b"")
+
+
+def test_a_compressed_body_is_not_touched(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
+    run_space()
+    upstream.handler = lambda asked: asked.ok(b"\x1f\x8bnot really", b"Content-Encoding: gzip")
+
+    answer = data_plane.get("/run/alice/app/", Accept_Encoding="gzip")
+
+    assert (answer.one("content-encoding"), answer.body) == ("gzip", b"\x1f\x8bnot really")
+    assert upstream.seen[0].one(b"accept-encoding") == b"gzip"
