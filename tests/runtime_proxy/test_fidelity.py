@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from jobs.models import Job
 from tests.runtime_proxy.data_plane import DataPlane
 from tests.runtime_proxy.upstreams import Asked, Upstream
@@ -27,31 +25,28 @@ def test_a_request_reaches_the_app_under_its_lease(data_plane: DataPlane, run_sp
     assert asked.one(b"x-forwarded-prefix") == b"/run/alice/app"
 
 
-@pytest.mark.parametrize(
-    "rest",
-    [
+def test_every_spelling_of_a_path_arrives_byte_for_byte(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
+    lease = run_space().leases.get()
+    spellings = [
         "/",
         "//",
         "//a//b/",
         "/a%2Fb/%2e%2e/c",
         "/../../healthz",
+        "/..%2f..%2fhealthz",
         "/./a/../b",
         "/%E3%81%82?x=%20+&y=a%26b&&z",
         "/a;b=c/d,e!$'()*:@~",
-        "/?",
         "/a?b=/run/alice/app/&c=..",
-    ],
-)
-def test_the_path_arrives_byte_for_byte(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, rest: str):
-    lease = run_space().leases.get()
+    ]
 
-    data_plane.raw(f"GET /run/alice/app{rest} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".encode())
+    for rest in spellings:
+        data_plane.raw(f"GET /run/alice/app{rest} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".encode())
 
-    assert upstream.seen[0].target == f"/lease/{lease.pk}{rest.removesuffix('?')}".encode()
+    assert [asked.target for asked in upstream.seen] == [f"/lease/{lease.pk}{rest}".encode() for rest in spellings]
 
 
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"])
-def test_methods_and_bodies_arrive(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, method: str):
+def test_methods_and_bodies_arrive(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
     run_space()
     bodies = []
 
@@ -60,14 +55,16 @@ def test_methods_and_bodies_arrive(data_plane: DataPlane, run_space: RunSpace, u
         await asked.ok(b"done")
 
     upstream.handler = keep
+    methods = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"]
 
-    answer = data_plane.get("/run/alice/app/x", method=method, body=b"payload", Content_Type="text/weird")
+    for method in methods:
+        answer = data_plane.get("/run/alice/app/x", method=method, body=b"payload", Content_Type="text/weird")
+        assert (answer.status, answer.body) == (200, b"done")
 
-    assert (answer.status, answer.body) == (200, b"done")
-    assert bodies == [b"payload"]
-    assert upstream.seen[0].line.startswith(method.encode() + b" ")
-    assert upstream.seen[0].one(b"content-type") == b"text/weird"
-    assert upstream.seen[0].one(b"content-length") == b"7"
+    assert bodies == [b"payload"] * len(methods)
+    assert [asked.line.split(b" ")[0].decode() for asked in upstream.seen] == methods
+    assert {asked.one(b"content-type") for asked in upstream.seen} == {b"text/weird"}
+    assert {asked.one(b"content-length") for asked in upstream.seen} == {b"7"}
 
 
 def test_a_chunked_body_stays_without_a_length(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
@@ -115,13 +112,18 @@ def test_nothing_is_added_that_the_browser_did_not_send(data_plane: DataPlane, r
     )
 
 
-@pytest.mark.parametrize("status", [200, 201, 204, 206, 301, 304, 400, 404, 418, 500, 503])
-def test_the_status_is_the_apps_own(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, status: int):
+def test_the_status_is_the_apps_own(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
     run_space()
-    length = b"" if status in (204, 304) else b"Content-Length: 0\r\n"
-    upstream.handler = lambda asked: asked.answer(b"HTTP/1.1 %d Whatever\r\n%s\r\n" % (status, length))
 
-    assert data_plane.get("/run/alice/app/").status == status
+    async def as_asked(asked: Asked) -> None:
+        status = int(asked.target.rsplit(b"/", 1)[1])
+        length = b"" if status in (204, 304) else b"Content-Length: 0\r\n"
+        await asked.answer(b"HTTP/1.1 %d Whatever\r\n%s\r\n" % (status, length))
+
+    upstream.handler = as_asked
+    statuses = [200, 201, 204, 206, 301, 304, 400, 404, 418, 500, 503]
+
+    assert [data_plane.get(f"/run/alice/app/{status}").status for status in statuses] == statuses
 
 
 def test_an_unchanged_page_may_announce_its_length(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
