@@ -34,11 +34,10 @@ def claim(worker: Worker, request: ClaimRequest, *, key: str, data_url: str) -> 
     if not (worker.local or settings.OPENFACE_GPU_WORKERS_ENABLED):
         raise GpuWorkersDisabled
     with transaction.atomic():
-        if request.gpus:
-            # Fresh readings first: what others use of a GPU may have changed since the last heartbeat.
-            locked = registry.lock(worker.pk, session=request.session)
-            registry.check_gpus(request.gpus)
-            registry.store_gpus(locked, request.gpus)
+        # Fresh readings first: what others use of a GPU may have changed since the last heartbeat.
+        locked = registry.lock(worker.pk, session=request.session)
+        registry.check_gpus(request.gpus)
+        registry.store_gpus(locked, request.gpus)
         claimed = lifecycle.claim_next(
             worker.pk, session=request.session, free_gpu=request.free_gpu, free_cpu=request.free_cpu, key=key
         )

@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.db.models import Q
 
 from jobs.clock import now_and_up_since
 from jobs.models import Lease, Requirement, Reservation
@@ -30,7 +29,7 @@ def offers_for(worker_ids: list[uuid.UUID] | None) -> list[WorkerOffer]:
     clock = _Clock(*now_and_up_since())
     ids = [worker.pk for worker in workers]
     taken = _slots_taken(ids)
-    gpus = _gpu_offers(ids)
+    gpus = _gpu_offers(ids, clock)
     return [_offer(worker, gpus.get(worker.pk, []), taken, clock) for worker in workers]
 
 
@@ -84,15 +83,19 @@ def _slots_taken(ids: list[uuid.UUID]) -> Counter[tuple[uuid.UUID, str]]:
     return Counter(rows)
 
 
-def _gpu_offers(ids: list[uuid.UUID]) -> dict[uuid.UUID, list[GpuOffer]]:
+def _gpu_offers(ids: list[uuid.UUID], clock: _Clock) -> dict[uuid.UUID, list[GpuOffer]]:
     gpus = list(Gpu.objects.filter(worker__in=ids))
     if not gpus:
         return {}
-    held = _held({gpu.pk: _measured(gpu) for gpu in gpus})
-    elsewhere = _heard_later_elsewhere(gpus)
+    # The same card at another worker: a cloned disk, two workers on one machine, or a card that was moved.
+    rows = Gpu.objects.filter(uuid__in={gpu.uuid for gpu in gpus}, present=True, worker__revoked_at=None)
+    reports = [row for row in rows.select_related("worker") if row.worker.is_online(**clock._asdict())]
+    heard_last = {row.uuid: row.worker for row in sorted(reports, key=lambda row: row.reported_at or clock.up_since)}
+    held = _held({row.pk: row for row in (*gpus, *reports)}.values())
     offers: dict[uuid.UUID, list[GpuOffer]] = defaultdict(list)
     for gpu in gpus:
-        other = elsewhere.get(gpu.pk)
+        last = heard_last.get(gpu.uuid)
+        elsewhere = last is not None and last.pk != gpu.worker_id
         foreign = tuple(_process(entry) for entry in gpu.foreign)
         offers[gpu.worker_id].append(
             GpuOffer(
@@ -102,12 +105,12 @@ def _gpu_offers(ids: list[uuid.UUID]) -> dict[uuid.UUID, list[GpuOffer]]:
                 model=gpu.model or "GPU",
                 total_mib=gpu.total_vram_mib,
                 free_mib=gpu.free_vram_mib,
-                healthy=gpu.healthy and other is None,
-                error=f"{other} reports the same GPU since" if other else gpu.error,
+                healthy=gpu.healthy and not elsewhere,
+                error=f"{last.name} reports the same GPU since" if last and elsewhere else gpu.error,
                 mig=gpu.mig,
                 simulated=gpu.simulated,
                 present=gpu.present,
-                reserved=held.get(gpu.pk, ()),
+                reserved=tuple(held[gpu.uuid]),
                 foreign_mib=sum(mib for _, _, mib in foreign),
                 foreign=foreign,
             )
@@ -115,39 +118,17 @@ def _gpu_offers(ids: list[uuid.UUID]) -> dict[uuid.UUID, list[GpuOffer]]:
     return offers
 
 
-def _held(measured: Mapping[int, Mapping[str, int | None]]) -> dict[int, tuple[Held, ...]]:
-    """What our leases hold on these GPUs; `measured`: per GPU, what its worker measured of each lease."""
-    held: dict[int, list[Held]] = defaultdict(list)
-    rows = Reservation.objects.filter(gpu__in=measured, cleared_at=None).select_related("lease__job").order_by("id")
+def _held(gpus: Iterable[Gpu]) -> dict[str, list[Held]]:
+    """What our leases hold on these cards, by UUID: one card is never given twice, whoever reports it."""
+    rows_by_id = {gpu.pk: gpu for gpu in gpus}
+    held: dict[str, list[Held]] = defaultdict(list)
+    rows = Reservation.objects.filter(gpu__in=rows_by_id, cleared_at=None).select_related("lease__job").order_by("id")
     for row in rows:
-        job = row.lease.job
-        used = measured[row.gpu_id].get(str(row.lease_id))
-        held[row.gpu_id].append(
-            Held(row.lease_id, row.mib, row.exclusive, used_mib=used, name=f"{job.owner}/{job.repo}")
-        )
-    return {gpu: tuple(entries) for gpu, entries in held.items()}
-
-
-def _measured(gpu: Gpu) -> dict[str, int | None]:
-    return {entry["lease"]: entry.get("mib") for entry in gpu.ours}
+        gpu, job = rows_by_id[row.gpu_id], row.lease.job
+        used = next((entry.get("mib") for entry in gpu.ours if entry.get("lease") == str(row.lease_id)), None)
+        held[gpu.uuid].append(Held(row.lease_id, row.mib, row.exclusive, used_mib=used, name=f"{job.owner}/{job.repo}"))
+    return held
 
 
 def _process(entry: dict[str, Any]) -> tuple[int, str, int]:
     return entry.get("pid") or 0, entry.get("name") or "a process", entry.get("mib") or 0
-
-
-def _heard_later_elsewhere(gpus: list[Gpu]) -> dict[int, str]:
-    """GPUs that another worker reported after this one did, and that worker's name.
-
-    One card cannot be in two machines: a cloned disk or a card that was moved. It is schedulable only where it was
-    heard of last.
-    """
-    present = [gpu for gpu in gpus if gpu.present]
-    later = (
-        Gpu.objects.filter(uuid__in={gpu.uuid for gpu in present}, present=True)
-        .filter(~Q(reported_at=None), worker__revoked_at=None)
-        .order_by("reported_at", "pk")
-        .values_list("uuid", "worker_id", "worker__name")
-    )
-    last = {uuid_: (worker_id, name) for uuid_, worker_id, name in later}
-    return {gpu.pk: last[gpu.uuid][1] for gpu in present if gpu.uuid in last and last[gpu.uuid][0] != gpu.worker_id}

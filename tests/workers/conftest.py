@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.http import HttpResponse
 from django.test import Client
 
 from tests.factories import UptimeFactory
@@ -57,7 +56,7 @@ class WireWorker:
     def row(self) -> Worker:
         return Worker.objects.get(pk=self.id)
 
-    def post(self, path: str, body: Any, **headers: str) -> HttpResponse:
+    def post(self, path: str, body: Any, **headers: str) -> Any:
         """POST below /api/v1/workers/; a `str` body is sent as it is."""
         raw = body if isinstance(body, str | bytes) else json.dumps(body)
         return self.client.post(
@@ -85,7 +84,7 @@ class WireWorker:
         self.session, self.beat = answer.json()["session"], 0
         return answer.json()
 
-    def heartbeat(self, *, holds: Any = (), **more: Any) -> HttpResponse:
+    def heartbeat(self, *, holds: Any = (), **more: Any) -> Any:
         self.beat += 1
         body = {
             "session": self.session,
@@ -97,11 +96,11 @@ class WireWorker:
         }
         return self.post(f"{self.id}/heartbeat", body)
 
-    def claim(self, key: str = "", **more: Any) -> HttpResponse:
+    def claim(self, key: str = "", **more: Any) -> Any:
         body = {"session": self.session, "free_slots": {"gpu": 2, "cpu": 4}, "gpus": self.gpus, **more}
         return self.post(f"{self.id}/jobs/claim", body, **{"Idempotency-Key": key or uuid.uuid4().hex})
 
-    def events(self, claimed: Any, events: list[Any], logs: Iterable[Any] = (), **more: Any) -> HttpResponse:
+    def events(self, claimed: Any, events: list[Any], logs: Iterable[Any] = (), **more: Any) -> Any:
         body = {"session": self.session, "lease": claimed["lease"], "events": events, "logs": list(logs), **more}
         return self.post(f"{self.id}/jobs/{claimed['id']}/events", body)
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.http import HttpResponse
 from django.test import Client
 from django.utils import timezone
 
@@ -21,7 +20,7 @@ from workers.models import EnrollmentAttempt, EnrollmentToken, Worker
 pytestmark = pytest.mark.django_db
 
 
-def call(token: str, nonce: str = NONCE, *, address: str = "127.0.0.1", **more: Any) -> HttpResponse:
+def call(token: str, nonce: str = NONCE, *, address: str = "127.0.0.1", **more: Any) -> Any:
     body = {"token": token, "nonce": nonce, "hostname": "gpu1.lan", "version": "0.1.0", **more}
     return Client(REMOTE_ADDR=address).post("/api/v1/workers/enroll", json.dumps(body), content_type="application/json")
 
