@@ -7,6 +7,7 @@ directories. Keys are made on first use and never printed.
 from __future__ import annotations
 
 import os
+import random
 import secrets
 import socket
 from collections.abc import Callable, Mapping
@@ -105,8 +106,10 @@ class Installation:
 
 def free_port_base() -> int:
     """Return the first number of a row of ports that are all free now."""
-    # Below the range from which the kernel picks ports for outgoing connections.
-    for base in range(8190, 32000, 100):
+    # Below the range from which the kernel picks ports for outgoing connections; in no order, so that two who look at the
+    # same time do not find the same.
+    bases = range(8190, 32000, 10)
+    for base in random.sample(bases, len(bases)):
         if all(_is_free(port) for port in Installation._ports(base)):
             return base
     raise InstallationError("No row of four free ports was found on this machine.")
