@@ -41,7 +41,7 @@ STALL_SECONDS = 120.0  # a peer that takes or gives nothing for so long is gone
 CONCURRENT = 16  # packs made at a time in one process; each costs a process and the memory of git's delta search
 READABLE_WHILE = (JobState.LEASED, JobState.BUILDING)
 
-_PATH = re.compile(r"/git/(?P<owner>[^/]{1,100})/(?P<name>[^/]{1,100}?)\.git/(?P<rest>.*)\Z")
+_PATH = re.compile(r"/git/(?P<owner>[\w.-]{1,100})/(?P<name>[\w.-]{1,100}?)\.git/(?P<rest>.*)\Z", re.ASCII)
 _PROTOCOL = re.compile(r"version=[012](?::[a-z0-9=:_-]{0,64})?\Z")
 
 _slots = asyncio.Semaphore(CONCURRENT)  # never waited for, so it belongs to no event loop

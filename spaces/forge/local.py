@@ -159,9 +159,15 @@ class LocalForge(Forge):
         )
         if request.operation == "advertise":
             yield b"001e# service=git-upload-pack\n0000"
+        said_why = False
         try:
             async for chunk in output:
+                said_why = chunk[4:8] == b"ERR "
                 yield chunk
+        except GitFailed:
+            # Git told the client in its own protocol what is wrong: that is a whole answer.
+            if not said_why:
+                raise
         finally:
             await output.aclose()
 
