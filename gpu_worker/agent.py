@@ -1,0 +1,364 @@
+"""One run of the worker: puts the parts together, starts the loops, and ends them in order.
+
+Exit codes: 0 stopped as asked · 1 unexpected, or the heartbeat is wedged · 2 the settings cannot work ·
+78 final: revoked, or another process took over.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import secrets
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, TypeVar
+
+from gpu_worker.atomic import write_private
+from gpu_worker.claiming import ClaimLoop
+from gpu_worker.client import ControlPlane
+from gpu_worker.config import WorkerConfig
+from gpu_worker.containers import ContainerEngine
+from gpu_worker.credentials import Credential, CredentialStore
+from gpu_worker.doctor import examine
+from gpu_worker.errors import (
+    CallFailed,
+    ConfigError,
+    EngineError,
+    Final,
+    Refused,
+    Revoked,
+    WireError,
+)
+from gpu_worker.executor import Executor
+from gpu_worker.gateway import Gateway
+from gpu_worker.gpus import GpuProbe, NvmlProbe, SimulatedProbe, read_simulated
+from gpu_worker.heartbeat import Heartbeat
+from gpu_worker.holdings import Holdings
+from gpu_worker.inventory import take_inventory
+from gpu_worker.journal import JobFacts, JobRecord, Journal
+from gpu_worker.link import Link
+from gpu_worker.machine import Machine
+from gpu_worker.processes import ProcessExecutor
+from gpu_worker.protocol import Claim
+from gpu_worker.runner import JobRunner, Tools, Wish
+from gpu_worker.signals import SignalListener
+from gpu_worker.source import SourceFetcher
+
+logger = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+EXIT_OK, EXIT_UNEXPECTED, EXIT_CONFIG, EXIT_FINAL = 0, 1, 2, 78
+TICK_SECONDS = 0.2
+FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 0.5, 15.0
+SHUTDOWN_SECONDS = 8.0  # below the 10 s that docker stop and compose give
+REVOKED_SECONDS = 60.0
+LEAVE_GRACE_SECONDS = 10.0
+
+
+def run(config: WorkerConfig) -> int:
+    """Work until a signal or a final answer; the exit code. Raises ConfigError."""
+    with DataDirLock(config.data_dir):
+        store = CredentialStore(config.data_dir)
+        if store.load() is None:
+            ended = store.ended_by(read_token(config))
+            if ended is not None:
+                return _stay_quiet(ended)
+        return _Agent(config, store).run()
+
+
+def enroll(config: WorkerConfig, *, gateway_url: str | None = None, closing: threading.Event | None = None) -> Credential:
+    """Exchange the token for a credential and keep it; a stored one wins. Raises ConfigError, Unreachable."""
+    store = CredentialStore(config.data_dir)
+    present = store.load()
+    if present is not None:
+        return present
+    token = read_token(config)
+    if token is None:
+        raise ConfigError("There is no credential and no enrollment token: issue one on the control plane and set "
+                          "WORKER_ENROLLMENT_TOKEN_FILE.")
+    client, nonce = control_plane(config, closing), _nonce_for(config, token)
+    try:
+        answer = client.enroll(token=token, nonce=nonce, hostname=socket.gethostname(), gateway_url=gateway_url)
+    except Refused as refusal:
+        if refusal.status in (401, 422):
+            raise ConfigError(f"The enrollment was refused: {refusal.detail}") from refusal
+        raise
+    if config.name and config.name != answer.name:
+        raise ConfigError(f"WORKER_NAME is {config.name!r}, but the token was issued for {answer.name!r}.")
+    credential = Credential(answer.credential, answer.name)
+    store.save(credential, token=token)
+    logger.info("enrolled", extra={"action": "enrolled", "worker": credential.worker_id, "worker_name": answer.name})
+    return credential
+
+
+def control_plane(config: WorkerConfig, closing: threading.Event | None = None) -> ControlPlane:
+    verify = config.verify_tls if isinstance(config.verify_tls, bool) else str(config.verify_tls)
+    return ControlPlane(config.url, verify_tls=verify, closing=closing)
+
+
+def read_token(config: WorkerConfig) -> str | None:
+    """The enrollment token from its file, None where there is no file. Raises ConfigError when it cannot be read."""
+    if config.token_file is None:
+        return None
+    try:
+        return config.token_file.read_text().strip() or None
+    except OSError as problem:
+        raise ConfigError(f"The enrollment token in {config.token_file} cannot be read: {problem.strerror}.") from problem
+
+
+def make_executor(config: WorkerConfig, worker_id: str) -> Executor:
+    if config.executor == "process":
+        return ProcessExecutor(worker_id, config.data_dir)
+    return ContainerEngine(worker_id)
+
+
+class DataDirLock:
+    """One worker per data directory: two would fight over one journal."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._file: IO[str] | None = None
+
+    def __enter__(self) -> None:
+        try:
+            self._data_dir.mkdir(parents=True, exist_ok=True)
+            self._file = open(self._data_dir / "worker.lock", "w")
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"Another worker is running with the data directory {self._data_dir}.") from None
+        except OSError as problem:
+            raise ConfigError(f"The data directory {self._data_dir} cannot be used: {problem.strerror}.") from problem
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class _Agent:
+    def __init__(self, config: WorkerConfig, store: CredentialStore) -> None:
+        self._config, self._store = config, store
+        self._stop = threading.Event()
+        self._closing = threading.Event()
+        """Ends the waits inside calls; set only when the last reports are out."""
+        self._final: Final | None = None
+        self._signals = 0
+        self._gateway = Gateway(config.bind_address, config.gateway_port)
+
+    # -- life --------------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, self._on_signal)
+        self._gateway.start()
+        try:
+            gateway_url = self._config.gateway_url(self._gateway.port)
+            credential = self._until_reachable(lambda: enroll(self._config, gateway_url=gateway_url, closing=self._stop))
+            if credential is None:
+                return EXIT_OK
+            self._put_together(credential)
+            return self._work(gateway_url)
+        finally:
+            self._closing.set()
+            self._gateway.stop()
+
+    def _put_together(self, credential: Credential) -> None:
+        config = self._config
+        self._gateway.identify(credential)
+        self._client = control_plane(config, self._closing)
+        self._client.credential = credential
+        self._executor = make_executor(config, credential.worker_id)
+        self._journal = Journal(config.data_dir)
+        self._machine = Machine(config, credential.worker_id, self._executor, _probe(config))
+        self._holdings = Holdings()
+        self._link = Link(self._client, config, self._machine, self._holdings, self._executor)
+        self._heartbeat = Heartbeat(self._link, self._on_final)
+        self._claims = ClaimLoop(self._client, config, self._link, self._machine, self._holdings,
+                                 take=self._take, on_final=self._on_final)
+        self._listener = SignalListener(self._client, on_work=self._claims.claim_now, on_wish=self._heartbeat.beat_now,
+                                        on_final=self._on_final)
+        self._tools = Tools(
+            client=self._client, executor=self._executor, journal=self._journal,
+            sources=SourceFetcher(verify_tls=config.verify_tls), routes=self._gateway, work_dir=config.data_dir / "work",
+            worker_name=credential.name, gpus=lambda: self._machine.picture(self._link.intervals.heartbeat_seconds).gpu.gpus,
+            intervals=lambda: self._link.intervals, contact_at=lambda: self._link.contact_at or self._started_at,
+            on_final=self._on_final,
+        )
+        self._started_at = time.monotonic()
+
+    def _work(self, gateway_url: str) -> int:
+        self._machine.look()
+        self._take_inventory()
+        doctor = examine(self._config)
+        self._until_reachable(lambda: self._link.register(gateway_url=gateway_url, doctor=doctor))
+        if not self._stop.is_set():
+            self._confirm()
+            logger.info("registered", extra={"action": "registered", "session": self._client.session,
+                                             "gateway": gateway_url, "executor": self._executor.name})
+        loops = self._start_loops() if not self._stop.is_set() else []
+        while not self._stop.wait(TICK_SECONDS):
+            if self._heartbeat.wedged():
+                logger.critical("heartbeat is wedged; exiting so that a supervisor starts a new process",
+                                extra={"action": "wedged"})
+                os._exit(EXIT_UNEXPECTED)
+            if not self._link.inventory_done:
+                self._take_inventory()
+                self._confirm()
+        return self._end(loops)
+
+    def _start_loops(self) -> list[threading.Thread]:
+        bodies: dict[str, Callable[[], None]] = {
+            "machine": lambda: self._machine.run(self._stop, lambda: self._link.intervals.heartbeat_seconds),
+            "heartbeat": lambda: self._heartbeat.run(self._stop),
+            "claims": lambda: self._claims.run(self._stop),
+            "signals": lambda: self._listener.run(self._stop),
+        }
+        threads = [threading.Thread(target=body, name=name, daemon=True) for name, body in bodies.items()]
+        for thread in threads:
+            thread.start()
+        self._claims.claim_now()
+        return threads
+
+    def _until_reachable(self, act: Callable[[], _T]) -> _T | None:
+        """Do it, again and again while the control plane cannot be reached; None when the worker is to stop."""
+        backoff, told = FIRST_BACKOFF_SECONDS, ""
+        while not self._stop.is_set():
+            try:
+                return act()
+            except Final as final:
+                self._on_final(final)
+            except (CallFailed, WireError) as problem:
+                if str(problem) != told:
+                    logger.warning("waiting for the control plane", extra={"action": "link_waits", "problem": str(problem)})
+                    told = str(problem)
+                slow = isinstance(problem, Refused)
+                self._stop.wait(LONGEST_BACKOFF_SECONDS if slow else backoff)
+                backoff = min(backoff * 2, LONGEST_BACKOFF_SECONDS)
+        return None
+
+    # -- jobs --------------------------------------------------------------------------------------------------
+
+    def _take_inventory(self) -> None:
+        """Adopt what a former process left; later, when the engine does not answer yet."""
+        picture = self._machine.picture(self._link.intervals.heartbeat_seconds)
+        if picture.found is None:
+            return
+        records = take_inventory(self._journal, picture.found, self._tools.work_dir)
+        self._clear_strays({record.facts.lease for record in records})
+        for record in records:
+            self._hold(record, claim=None)
+        self._link.inventory_done = True
+
+    def _clear_strays(self, leases: set[str]) -> None:
+        try:
+            if isinstance(self._executor, ContainerEngine):
+                self._executor.remove_stray_networks(leases)
+            elif isinstance(self._executor, ProcessExecutor):
+                self._executor.remove_strays(leases)
+        except EngineError as problem:
+            logger.warning("strays left", extra={"action": "strays_left", "problem": str(problem)})
+
+    def _confirm(self) -> None:
+        """The server has answered register: adopted jobs may go on as it says."""
+        if self._link.contact_at:
+            for runner in self._holdings.all():
+                runner.confirm(self._link.instructions.get(runner.facts.lease))
+
+    def _take(self, claim: Claim) -> None:
+        record = JobRecord(
+            JobFacts.of(claim), runtime_token_sha256=hashlib.sha256(claim.runtime_token.encode()).hexdigest())
+        self._hold(record, claim=claim)
+
+    def _hold(self, record: JobRecord, *, claim: Claim | None) -> None:
+        runner = JobRunner(record, self._tools, claim=claim, on_end=self._on_end)
+        if self._holdings.add(runner):
+            self._journal.save(record)
+            runner.start()
+
+    def _on_end(self, runner: JobRunner) -> None:
+        """Nothing of a job is left: its place is free, and the server should know soon."""
+        self._holdings.drop(runner)
+        self._machine.look_again()
+        self._heartbeat.beat_now()
+        self._claims.claim_now()
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        self._signals += 1
+        if self._signals > 1:
+            os._exit(EXIT_UNEXPECTED)
+        logger.info("stopping; running apps live on", extra={"action": "stopping", "signal": number})
+        self._stop.set()
+
+    def _on_final(self, final: Final) -> None:
+        if self._final is None:
+            self._final = final
+            logger.error(str(final), extra={"action": type(final).__name__.lower()})
+        self._stop.set()
+
+    def _end(self, loops: list[threading.Thread]) -> int:
+        self._link.stopping = True
+        self._claims.claim_now()
+        self._heartbeat.beat_now()
+        for thread in loops:
+            if thread.name == "claims":
+                thread.join(3)  # a claim under way may still bring a job, which must be given back
+        if isinstance(self._final, Revoked):
+            return self._end_revoked(str(self._final))
+        deadline = time.monotonic() + SHUTDOWN_SECONDS
+        for runner in self._holdings.all():
+            runner.wish(Wish("shutdown"))
+        for runner in self._holdings.all():
+            runner.join(max(0.1, deadline - time.monotonic()))
+        return EXIT_OK if self._final is None else EXIT_FINAL
+
+    def _end_revoked(self, reason: str) -> int:
+        """Leave nothing of ours running, then forget who we were."""
+        deadline = time.monotonic() + REVOKED_SECONDS
+        runners = self._holdings.all()
+        for runner in runners:
+            runner.wish(Wish("lost", reason))
+        for runner in runners:
+            runner.join(max(0.1, deadline - time.monotonic()))
+        self._store.wipe(reason=reason)
+        return EXIT_FINAL
+
+
+def _probe(config: WorkerConfig) -> GpuProbe:
+    if config.simulate_gpus is None:
+        return NvmlProbe()
+    read_simulated(config.simulate_gpus)  # a broken file is a wrong setting at the start, a bad reading later
+    return SimulatedProbe(config.simulate_gpus)
+
+
+def _nonce_for(config: WorkerConfig, token: str) -> str:
+    """The nonce of this token's enrollment, kept until it succeeds: an answer that was lost is then repeated."""
+    file = config.data_dir / "enrollment-nonce"
+    digest = hashlib.sha256(token.encode()).hexdigest()
+    try:
+        known, _, nonce = file.read_text().partition(" ")
+        if known == digest and nonce:
+            return nonce
+    except OSError:
+        pass
+    nonce = secrets.token_hex(16)
+    write_private(file, f"{digest} {nonce}")
+    return nonce
+
+
+def _stay_quiet(reason: str) -> int:
+    """Revoked, and no new token: make no request. Where an engine would start us again and again, wait instead."""
+    logger.error("%s Put a new enrollment token in place to enroll this worker again.", reason, extra={"action": "quiet"})
+    if os.environ.get("OPENFACE_WORKER_CONTAINER") == "1":
+        done = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: done.set())
+        done.wait()
+    return EXIT_FINAL
+

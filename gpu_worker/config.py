@@ -1,0 +1,137 @@
+"""The worker's settings: environment variables first, command-line flags over them.
+
+Each wrong setting is one sentence that names it (``ConfigError``, exit code 2).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gpu_worker.errors import ConfigError
+
+DEFAULT_TOKEN_FILE = Path("/run/secrets/openface-worker-enrollment-token")
+DEFAULT_DATA_DIR = Path("/data")
+DEFAULT_GATEWAY_PORT = 8787
+EXECUTORS = ("docker", "process")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerConfig:
+    url: str
+    verify_tls: bool | Path = True
+    """True: the system's authorities; a path: this bundle; False: no check (said aloud in the log)."""
+    name: str = ""
+    token_file: Path | None = None
+    public_url: str | None = None
+    bind_address: str = "127.0.0.1"
+    gateway_port: int = DEFAULT_GATEWAY_PORT
+    max_gpu_jobs: int = 1
+    max_cpu_jobs: int = 2
+    data_dir: Path = DEFAULT_DATA_DIR
+    executor: str = "docker"
+    simulate_gpus: Path | None = None
+
+    def gateway_url(self, bound_port: int) -> str:
+        """The address we propose for the control plane's way in; *bound_port* counts when the setting was 0."""
+        if self.public_url is not None:
+            return self.public_url
+        host = f"[{self.bind_address}]" if ":" in self.bind_address else self.bind_address
+        return f"http://{host}:{bound_port}"
+
+
+def load(environ: Mapping[str, str], overrides: Mapping[str, str | None] | None = None) -> WorkerConfig:
+    """Settings from *environ*; a non-empty value in *overrides* (same names, from flags) wins.
+
+    Raises ConfigError with one sentence for the first setting that cannot work.
+    """
+    merged = {key: value.strip() for key, value in environ.items() if value.strip()}
+    merged.update({key: value for key, value in (overrides or {}).items() if value})
+    return WorkerConfig(
+        url=_control_plane_url(merged),
+        verify_tls=_tls(merged),
+        name=merged.get("WORKER_NAME", ""),
+        token_file=_token_file(merged),
+        public_url=_public_url(merged),
+        bind_address=_bind_address(merged),
+        gateway_port=_number(merged, "GPU_WORKER_PORT", DEFAULT_GATEWAY_PORT, highest=65535),
+        max_gpu_jobs=_number(merged, "MAX_GPU_JOBS", 1, highest=64),
+        max_cpu_jobs=_number(merged, "MAX_CPU_JOBS", 2, highest=1024),
+        data_dir=Path(merged.get("WORKER_DATA_DIR", str(DEFAULT_DATA_DIR))).absolute(),
+        executor=_executor(merged),
+        simulate_gpus=_existing_file(merged, "OPENFACE_SIMULATE_GPUS"),
+    )
+
+
+def _control_plane_url(values: Mapping[str, str]) -> str:
+    url = values.get("OPENFACE_URL", "")
+    if not url:
+        raise ConfigError("OPENFACE_URL is not set: it is the address of the control plane, for example http://openface.lan:8090.")
+    return _http_url("OPENFACE_URL", url)
+
+
+def _public_url(values: Mapping[str, str]) -> str | None:
+    url = values.get("WORKER_PUBLIC_URL")
+    return _http_url("WORKER_PUBLIC_URL", url) if url else None
+
+
+def _http_url(name: str, url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"{name} is {url!r}, which is not an http:// or https:// address.")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ConfigError(f"{name} must be a plain address without user, query or fragment.")
+    return url.rstrip("/")
+
+
+def _tls(values: Mapping[str, str]) -> bool | Path:
+    ca_file = _existing_file(values, "OPENFACE_CA_FILE")
+    verify = values.get("OPENFACE_VERIFY_TLS", "true").lower()
+    if verify not in ("true", "1", "yes", "on", "false", "0", "no", "off"):
+        raise ConfigError(f"OPENFACE_VERIFY_TLS is {verify!r}; it is true or false.")
+    if verify in ("false", "0", "no", "off"):
+        return False
+    return ca_file or True
+
+
+def _token_file(values: Mapping[str, str]) -> Path | None:
+    for name in ("WORKER_ENROLLMENT_TOKEN_FILE", "WORKER_TOKEN_FILE"):
+        if name in values:
+            return Path(values[name])
+    return DEFAULT_TOKEN_FILE if DEFAULT_TOKEN_FILE.exists() else None
+
+
+def _bind_address(values: Mapping[str, str]) -> str:
+    address = values.get("GPU_WORKER_BIND_ADDRESS", "127.0.0.1")
+    try:
+        return str(ipaddress.ip_address(address))
+    except ValueError:
+        raise ConfigError(f"GPU_WORKER_BIND_ADDRESS is {address!r}, which is not an IP address of this machine.") from None
+
+
+def _number(values: Mapping[str, str], name: str, default: int, *, highest: int) -> int:
+    text = values.get(name)
+    if text is None:
+        return default
+    if not text.isdecimal() or int(text) > highest:
+        raise ConfigError(f"{name} is {text!r}; it is a whole number from 0 to {highest}.")
+    return int(text)
+
+
+def _executor(values: Mapping[str, str]) -> str:
+    executor = values.get("OPENFACE_EXECUTOR", "docker")
+    if executor not in EXECUTORS:
+        raise ConfigError(f"The executor is {executor!r}; it is docker, or process for demos and tests.")
+    return executor
+
+
+def _existing_file(values: Mapping[str, str], name: str) -> Path | None:
+    if name not in values:
+        return None
+    path = Path(values[name])
+    if not path.is_file():
+        raise ConfigError(f"{name} names {path}, which is not a file.")
+    return path.absolute()

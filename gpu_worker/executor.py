@@ -1,0 +1,114 @@
+"""What a runner needs from the thing that runs apps: containers (containers.py) or, for demos, processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from gpu_worker.commands import Cancel
+from gpu_worker.journal import JobFacts, JobRecord
+from gpu_worker.process_identity import ProcessIdentity
+from gpu_worker.protocol import Claim, Gpu
+
+
+@dataclass(frozen=True)
+class RuntimeState:
+    """*status*: created, running, paused, exited, or gone (removed by somebody else)."""
+
+    status: str
+    exit_code: int | None = None
+    oom_killed: bool = False
+    restarting_engine: bool = False
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a build has left to start from: an image, or a command in a directory."""
+
+    image_id: str | None = None
+    argv: tuple[str, ...] = ()
+    directory: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Something of ours on this machine: the facts from its own labels, and its state."""
+
+    facts: JobFacts
+    reference: str
+    status: str
+    image_id: str | None = None
+
+
+class Runtime(Protocol):
+    """One started (or created) app."""
+
+    @property
+    def reference(self) -> str:
+        """A short name for people: a container id, or a pid."""
+        ...
+
+    @property
+    def image_id(self) -> str | None: ...
+
+    def address(self) -> tuple[str, int]:
+        """Where the app listens, as this process reaches it. Raises EngineError."""
+        ...
+
+    def state(self) -> RuntimeState:
+        """Raises EngineSilent when nobody can tell."""
+        ...
+
+    def start(self) -> None:
+        """Start what is created or has exited. Raises JobFailed with the engine's reason."""
+        ...
+
+    def follow(self, position: str | None, stop: Cancel) -> Iterator[tuple[bytes, str]]:
+        """Output after *position* (None: from the beginning), with the position behind each piece, until the end."""
+        ...
+
+    def environment(self) -> Mapping[str, str]:
+        """What the app was started with: after a restart of the worker the only place that knows its secrets."""
+        ...
+
+    def listening(self) -> Sequence[str]:
+        """``address:port`` of its listening sockets, as far as they can be seen; for the diagnosis."""
+        ...
+
+    def stop(self, grace_seconds: float) -> None:
+        """SIGTERM, grace, SIGKILL; nothing of it runs afterwards. Nothing to do is fine."""
+        ...
+
+    def remove(self) -> None:
+        """Remove every trace. Idempotent. Raises EngineError when something is left."""
+        ...
+
+
+class Executor(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def prepare(
+        self, claim: Claim, source: Path, *, output: Callable[[bytes], None], cancel: Cancel,
+        started: Callable[[ProcessIdentity | None], None],
+    ) -> Prepared:
+        """Build. Raises JobFailed, JobInterrupted."""
+        ...
+
+    def launch(
+        self, record: JobRecord, prepared: Prepared, *, variables: Mapping[str, str], secrets: Mapping[str, str],
+        assigned: Sequence[Gpu],
+    ) -> Runtime:
+        """Start the app. Raises JobFailed. A second call for the same lease finds the first one's app."""
+        ...
+
+    def find(self, record: JobRecord) -> Runtime | None:
+        """The app of this lease, in any state. Raises EngineSilent."""
+        ...
+
+    def inventory(self) -> list[Found]:
+        """Everything of this worker, in any state. Raises EngineSilent."""
+        ...

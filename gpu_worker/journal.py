@@ -1,0 +1,142 @@
+"""What must survive a restart of the worker: one small file per lease, replaced by rename, without any secret.
+
+The engine's labels say what runs; the journal adds what labels cannot: how far the job was, the events that the
+server has not confirmed, and where the logs go on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpu_worker.atomic import write_private
+from gpu_worker.log_shipping import Mark
+from gpu_worker.process_identity import ProcessIdentity
+from gpu_worker.protocol import Claim, Event, Limits
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """What a job is, as far as it may be written down: also kept in a label of its container."""
+
+    job: str
+    lease: str
+    attempt: int
+    kind: str
+    mode: str
+    owner: str
+    repo: str
+    repository_id: str
+    revision: str
+    port: int
+    gpus: tuple[str, ...]
+    base_path: str = "/"
+    limits: Limits = field(default_factory=Limits)
+    startup_timeout_seconds: float | None = None
+    secret_names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, claim: Claim) -> JobFacts:
+        return cls(
+            job=claim.job, lease=claim.lease, attempt=claim.attempt, kind=claim.kind, mode=claim.mode,
+            owner=claim.owner, repo=claim.repo, repository_id=claim.repository_id, revision=claim.revision,
+            port=claim.port, gpus=claim.gpus, base_path=claim.base_path, limits=claim.limits,
+            startup_timeout_seconds=claim.startup_timeout_seconds, secret_names=tuple(sorted(claim.secrets)),
+        )
+
+    def dump(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parse(cls, text: str) -> JobFacts:
+        """Raises ValueError when *text* was not written by dump."""
+        try:
+            values: dict[str, Any] = json.loads(text)
+            values["limits"] = Limits(**values["limits"])
+            values["gpus"] = tuple(values["gpus"])
+            values["secret_names"] = tuple(values["secret_names"])
+            return cls(**values)
+        except (KeyError, TypeError) as problem:
+            raise ValueError(f"not a job record: {problem}") from problem
+
+
+@dataclass
+class JobRecord:
+    """A job in progress. Changed by its runner and its reporter, each under *lock*."""
+
+    facts: JobFacts
+    phase: str = "leased"
+    """leased, building, starting, running, stopping, exited: the words of a hold."""
+    runtime_token_sha256: str = ""
+    image_id: str | None = None
+    boot_id: str = ""
+    child: ProcessIdentity | None = None
+    """A running build or pip: ended by the next start of the worker if we die first."""
+    process: ProcessIdentity | None = None
+    """The app itself, under the process executor."""
+    last_event: str = ""
+    next_seq: int = 1
+    pending: list[Event] = field(default_factory=list)
+    marks: dict[str, Mark] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
+
+
+class Journal:
+    def __init__(self, data_dir: Path) -> None:
+        self._dir = data_dir / "jobs"
+        self._dir.mkdir(parents=True, exist_ok=True)
+
+    def save(self, record: JobRecord, *, durable: bool = True) -> None:
+        """Write the record; *durable* off for log positions, whose loss costs nothing but a repeat."""
+        with record.lock:
+            content = {
+                "facts": asdict(record.facts), "phase": record.phase, "image_id": record.image_id,
+                "runtime_token_sha256": record.runtime_token_sha256, "boot_id": record.boot_id,
+                "next_seq": record.next_seq, "last_event": record.last_event,
+                "child": asdict(record.child) if record.child else None,
+                "process": asdict(record.process) if record.process else None,
+                "pending": [event.wire() for event in record.pending],
+                "marks": {name: asdict(mark) for name, mark in record.marks.items()},
+            }
+            write_private(self._path(record.facts.lease), json.dumps(content, indent=1), durable=durable)
+
+    def drop(self, lease: str) -> None:
+        self._path(lease).unlink(missing_ok=True)
+
+    def load_all(self) -> list[JobRecord]:
+        """Every record; a damaged one is set aside (renamed) and reported, never a reason not to start."""
+        records = []
+        for path in sorted(self._dir.glob("*.json")):
+            try:
+                records.append(_record(json.loads(path.read_text())))
+            except (OSError, ValueError, KeyError, TypeError) as problem:
+                logger.error("journal entry set aside", extra={"action": "journal_damaged", "path": str(path),
+                                                               "problem": str(problem)})
+                path.rename(path.with_suffix(".damaged"))
+        return records
+
+    def _path(self, lease: str) -> Path:
+        return self._dir / f"{lease}.json"
+
+
+def _record(content: Mapping[str, Any]) -> JobRecord:
+    return JobRecord(
+        facts=JobFacts.parse(json.dumps(content["facts"])), phase=content["phase"], image_id=content["image_id"],
+        runtime_token_sha256=content["runtime_token_sha256"], boot_id=content["boot_id"],
+        next_seq=content["next_seq"], last_event=content["last_event"],
+        child=ProcessIdentity(**content["child"]) if content["child"] else None,
+        process=ProcessIdentity(**content["process"]) if content["process"] else None,
+        pending=[_event(event) for event in content["pending"]],
+        marks={name: Mark(**mark) for name, mark in content["marks"].items()},
+    )
+
+
+def _event(wire: Mapping[str, Any]) -> Event:
+    return Event(wire["seq"], wire["kind"], {key: value for key, value in wire.items() if key not in ("seq", "kind")})

@@ -1,0 +1,113 @@
+"""The worker's standing with the control plane: session, intervals, and the newest desired list."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from gpu_worker.client import ControlPlane
+from gpu_worker.config import WorkerConfig
+from gpu_worker.containers import ContainerEngine
+from gpu_worker.executor import Executor
+from gpu_worker.holdings import Holdings
+from gpu_worker.machine import Machine, Picture
+from gpu_worker.protocol import DEFAULT_INTERVALS, Desired, DoctorCheck, Instruction, Intervals, JsonObject
+
+logger = logging.getLogger(__name__)
+
+DISK_FLOOR_MIB = 1024  # below it a build fails in confusing ways, so no job is taken
+
+
+class Link:
+    """Register and heartbeat, and what their answers said. Thread-safe."""
+
+    def __init__(
+        self, client: ControlPlane, config: WorkerConfig, machine: Machine, holdings: Holdings, executor: Executor
+    ) -> None:
+        self._client, self._config, self._machine, self._holdings = client, config, machine, holdings
+        self._engine_needed = isinstance(executor, ContainerEngine)
+        self._lock = threading.Lock()
+        self._beat = 0
+        self._capabilities_sent: JsonObject | None = None
+        self.intervals: Intervals = DEFAULT_INTERVALS
+        self.standing = "open"
+        self.gateway: str | None = None
+        self.contact_at = 0.0
+        """Monotonic time of the last answer; 0: none yet."""
+        self.instructions: dict[str, Instruction] = {}
+        self.stopping = False
+        self.inventory_done = False
+        self.changed: Callable[[], None] = lambda: None
+        """Called after each answer."""
+
+    def register(self, *, gateway_url: str | None, doctor: list[DoctorCheck]) -> None:
+        """Open a session. Raises what the client raises."""
+        picture = self._machine.picture(self.intervals.heartbeat_seconds)
+        capabilities = self._machine.capabilities(picture)
+        asked_at = time.monotonic()
+        desired = self._client.register(
+            capabilities=capabilities, gpus=[gpu.wire() for gpu in picture.gpu.gpus], gateway_url=gateway_url,
+            holds=self._holds(picture), doctor=[check.wire() for check in doctor],
+        )
+        with self._lock:
+            self._capabilities_sent, self._beat = capabilities, 0
+        self._take(desired, asked_at)
+
+    def beat(self) -> None:
+        """One heartbeat, from the newest picture of the machine; never waits for engine or driver."""
+        picture = self._machine.picture(self.intervals.heartbeat_seconds)
+        capabilities = self._machine.capabilities(picture)
+        reason = self.paused_reason(picture)
+        with self._lock:
+            self._beat += 1
+            beat = self._beat
+            changed = capabilities != self._capabilities_sent
+        body: JsonObject = {
+            "beat": beat, "accepting": reason is None, "paused_reason": reason, "disk": picture.disk,
+            "gpus": [gpu.wire() for gpu in picture.gpu.gpus], "holds": self._holds(picture),
+        }
+        if changed:
+            body["capabilities"] = capabilities
+        asked_at = time.monotonic()
+        desired = self._client.heartbeat(body, read_timeout=max(2.0, min(15.0, self.intervals.stale_seconds / 4)))
+        with self._lock:
+            self._capabilities_sent = capabilities
+        self._take(desired, asked_at)
+
+    def paused_reason(self, picture: Picture | None = None) -> str | None:
+        """Why this worker takes no job now, in words for people; None when it does."""
+        picture = picture or self._machine.picture(self.intervals.heartbeat_seconds)
+        if self.stopping:
+            return "The worker is shutting down."
+        if picture.found is None:
+            return "The container engine does not answer."
+        if not self.inventory_done:
+            return "The worker is looking at what it left running."
+        free = [mib for mib in picture.disk.values() if isinstance(mib, int)]
+        if free and min(free) < DISK_FLOOR_MIB:
+            return f"Less than {DISK_FLOOR_MIB} MiB of disk are free."
+        return None
+
+    def may_claim(self) -> bool:
+        """Whether asking for a job makes sense: an open standing, and an answered heartbeat not long ago."""
+        fresh = time.monotonic() - self.contact_at < 2.5 * self.intervals.heartbeat_seconds
+        return self.contact_at > 0 and fresh and self.standing == "open" and self.paused_reason() is None
+
+    def _holds(self, picture: Picture) -> list[JsonObject] | None:
+        if not self.inventory_done and picture.found is not None and self._engine_needed:
+            # the engine answers again, but the journal's jobs are not in hand yet: a list would be too short
+            return None
+        return self._holdings.holds(picture.found)
+
+    def _take(self, desired: Desired, asked_at: float) -> None:
+        if desired.gateway not in (None, self.gateway):
+            logger.info("gateway seen by the control plane", extra={"action": "gateway_state", "state": desired.gateway})
+        if desired.standing != self.standing:
+            logger.info("standing changed", extra={"action": "standing", "standing": desired.standing})
+        self.intervals, self.standing, self.gateway = desired.intervals, desired.standing, desired.gateway
+        self.instructions = {one.lease: one for one in desired.leases}
+        self.contact_at = time.monotonic()
+        self._holdings.obey(desired.leases, asked_at=asked_at)
+        self.changed()

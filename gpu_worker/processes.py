@@ -1,0 +1,341 @@
+"""The ``process`` executor: runs a Space's app_file as a plain process. For demos and tests only: **no isolation**.
+
+Each app has a session of its own and writes to a file, so it outlives a restart of the worker and is taken over by
+the next one. It is found by two marks in its environment (worker, lease), killed with everything that carries them,
+and a recycled pid is never mistaken for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from gpu_worker.atomic import write_private
+from gpu_worker.commands import Cancel, CommandTimeout, run_command
+from gpu_worker.environment import LEASE_VARIABLE, WORKER_VARIABLE, job_environment
+from gpu_worker.errors import EngineError, JobFailed
+from gpu_worker.executor import Found, Prepared, Runtime, RuntimeState
+from gpu_worker.images import BUILD_TIMEOUT_SECONDS
+from gpu_worker.journal import JobFacts, JobRecord
+from gpu_worker.process_identity import ProcessIdentity, all_pids, environment_of, session_of
+from gpu_worker.protocol import Claim, Gpu
+
+POLL_SECONDS = 0.1
+READ_BYTES = 64 * 1024
+OUTPUT_LIMIT_BYTES = 32 * 1024 * 1024  # the file starts anew beyond it, as a container's log does
+KILL_SECONDS = 5.0  # the kernel needs a moment to clear a killed process
+
+# The shell stays as the session's leader and leaves the exit code in a file, which outlives a worker that is away.
+_KEEP_EXIT_CODE = 'file=$1; shift; "$@"; code=$?; printf %s "$code" > "$file.new"; mv "$file.new" "$file"'
+
+
+class ProcessExecutor:
+    """Runs jobs as processes under *data_dir*."""
+
+    name = "process"
+
+    def __init__(self, worker_id: str, data_dir: Path) -> None:
+        self._worker_id = worker_id
+        self._runs = data_dir / "runs"
+        self._venvs = data_dir / "venvs"
+        self._locks: dict[str, threading.Lock] = {}
+        self._locks_guard = threading.Lock()
+        self._runs.mkdir(parents=True, exist_ok=True)
+
+    # -- build -------------------------------------------------------------------------------------------------
+
+    def prepare(
+        self, claim: Claim, source: Path, *, output: Callable[[bytes], None], cancel: Cancel,
+        started: Callable[[ProcessIdentity | None], None],
+    ) -> Prepared:
+        arguments = _arguments(claim, source)
+        requirements = source / "requirements.txt"
+        wanted = requirements.read_bytes() if requirements.is_file() else None
+        python = self._python(claim, wanted, requirements, output, cancel, started)
+        directory = self._runs / claim.lease / "source"
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(directory, ignore_errors=True)
+        shutil.copytree(source, directory, symlinks=True)
+        return Prepared(argv=(str(python), *arguments), directory=directory)
+
+    def _python(
+        self, claim: Claim, wanted: bytes | None, requirements: Path, output: Callable[[bytes], None],
+        cancel: Cancel, started: Callable[[ProcessIdentity | None], None],
+    ) -> Path:
+        """The interpreter of a venv with these requirements; made once, used by every job that wants the same."""
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        key = hashlib.sha256(f"{version}\n".encode() + (wanted or b"")).hexdigest()[:20]
+        venv = self._venvs / key
+        complete = venv / ".complete"
+        with self._lock_of(key):
+            if complete.exists():
+                output(b"The Python environment is already here; nothing to install.\n")
+                return venv / "bin" / "python"
+            shutil.rmtree(venv, ignore_errors=True)
+            limit = claim.limits.build_timeout_seconds or BUILD_TIMEOUT_SECONDS
+            commands: list[list[str]] = [[_base_python(), "-m", "venv", *([] if wanted else ["--without-pip"]), str(venv)]]
+            if wanted:
+                commands.append([str(venv / "bin/python"), "-m", "pip", "install", "--disable-pip-version-check",
+                                 "--no-input", "--requirement", str(requirements)])
+            for argv in commands:
+                try:
+                    code = run_command(argv, env=_build_environment(), output=output, cancel=cancel,
+                                       timeout_seconds=limit, started=started)
+                except CommandTimeout:
+                    raise JobFailed("build_timeout", f"The installation took longer than its limit of {limit:.0f} s.") from None
+                if code != 0:
+                    raise JobFailed("build_failed", f"Installing requirements.txt ended with code {code}; see the build log.")
+            complete.touch()
+        return venv / "bin" / "python"
+
+    def _lock_of(self, key: str) -> threading.Lock:
+        with self._locks_guard:
+            return self._locks.setdefault(key, threading.Lock())
+
+    # -- run ---------------------------------------------------------------------------------------------------
+
+    def launch(
+        self, record: JobRecord, prepared: Prepared, *, variables: Mapping[str, str], secrets: Mapping[str, str],
+        assigned: Sequence[Gpu],
+    ) -> Runtime:
+        facts = record.facts
+        present = self.find(record)
+        if present is not None and present.state().status == "running":
+            return present
+        run, port = self._runs / facts.lease, _free_port()
+        environment = {
+            **_run_environment(run),
+            **_for_this_host(job_environment(
+                facts, variables=variables, secrets=secrets, port=port, assigned=assigned), facts.port, port),
+            "PORT": str(port), WORKER_VARIABLE: self._worker_id, LEASE_VARIABLE: facts.lease, "PYTHONUNBUFFERED": "1",
+        }
+        for former in ("exit-code", "leader"):
+            (run / former).unlink(missing_ok=True)
+        write_private(run / "facts.json", facts.dump())
+        write_private(run / "port", str(port))
+        with open(run / "output", "ab") as output:
+            try:
+                child = subprocess.Popen(
+                    ["/bin/sh", "-c", _KEEP_EXIT_CODE, "sh", str(run / "exit-code"),
+                     *(argument.replace("{port}", str(port)) for argument in prepared.argv)],
+                    cwd=prepared.directory, env=environment, stdin=subprocess.DEVNULL, stdout=output,
+                    stderr=subprocess.STDOUT, start_new_session=True,
+                )
+            except OSError as problem:
+                raise JobFailed("start_failed", f"The app could not be started: {problem}") from problem
+        # reaps the child when it ends: a zombie would look alive to nobody but keep its pid
+        threading.Thread(target=child.wait, name=f"reap-{child.pid}", daemon=True).start()
+        record.process = ProcessIdentity.of(child.pid)
+        if record.process is not None:
+            write_private(run / "leader", json.dumps(asdict(record.process)))
+        return ProcessRuntime(self._worker_id, run, facts)
+
+    # -- what is there -----------------------------------------------------------------------------------------
+
+    def find(self, record: JobRecord) -> Runtime | None:
+        run = self._runs / record.facts.lease
+        return ProcessRuntime(self._worker_id, run, record.facts) if (run / "port").exists() else None
+
+    def inventory(self) -> list[Found]:
+        found = []
+        for run in sorted(self._runs.iterdir()):
+            try:
+                facts = JobFacts.parse((run / "facts.json").read_text())
+            except (OSError, ValueError):
+                continue  # not started yet: nothing of it can run
+            runtime = ProcessRuntime(self._worker_id, run, facts)
+            found.append(Found(facts, runtime.reference, runtime.state().status))
+        return found
+
+    def remove_strays(self, leases: set[str]) -> None:
+        """Remove the directories of leases that nobody holds and nothing runs for."""
+        for run in self._runs.iterdir():
+            if run.name not in leases and not _members(self._worker_id, run.name):
+                shutil.rmtree(run, ignore_errors=True)
+
+
+class ProcessRuntime:
+    """One app and everything it started."""
+
+    image_id: str | None = None
+
+    def __init__(self, worker_id: str, run: Path, facts: JobFacts) -> None:
+        self._worker_id, self._run, self._facts = worker_id, run, facts
+
+    @property
+    def reference(self) -> str:
+        members = self._members()
+        return f"pid {members[0]}" if members else "no process"
+
+    def address(self) -> tuple[str, int]:
+        try:
+            return "127.0.0.1", int((self._run / "port").read_text())
+        except (OSError, ValueError) as problem:
+            raise EngineError("the app has no port") from problem
+
+    def state(self) -> RuntimeState:
+        if not self._run.exists():
+            return RuntimeState("gone")
+        code = self._exit_code()
+        if code is not None:
+            return RuntimeState("exited", exit_code=code)
+        leader = self._leader()
+        if (leader is not None and leader.alive()) or self._members():
+            return RuntimeState("running")
+        code = self._exit_code()  # it may have ended between the two looks
+        return RuntimeState("exited", exit_code=code)
+
+    def start(self) -> None:
+        # its secrets are nowhere but in the environment of the process that is gone
+        raise JobFailed("process_lost", "The app's process is gone and cannot be started again by itself.")
+
+    def follow(self, position: str | None, stop: Cancel) -> Iterator[tuple[bytes, str]]:
+        path, at = self._run / "output", int(position or 0)
+        while not stop.is_set():
+            ended = self.state().status != "running"
+            try:
+                with open(path, "rb") as file:
+                    file.seek(at)
+                    while data := file.read(READ_BYTES):
+                        at += len(data)
+                        yield data, str(at)
+                        if stop.is_set():
+                            return
+                    if at > OUTPUT_LIMIT_BYTES and not ended:
+                        os.truncate(path, 0)  # the app appends, so it goes on at the new end
+                        at = 0
+            except FileNotFoundError:
+                return
+            if ended:
+                return
+            time.sleep(POLL_SECONDS)
+
+    def environment(self) -> Mapping[str, str]:
+        members = self._members()
+        return environment_of(members[0]) if members else {}
+
+    def listening(self) -> Sequence[str]:
+        return ()  # the namespace is the host's: its sockets say nothing about this app
+
+    def stop(self, grace_seconds: float) -> None:
+        self._signal(signal.SIGTERM)
+        self._wait_gone(grace_seconds)
+        deadline = time.monotonic() + KILL_SECONDS
+        while self._members() and time.monotonic() < deadline:
+            self._signal(signal.SIGKILL)  # again: a fork may have slipped between the look and the kill
+            self._wait_gone(POLL_SECONDS)
+
+    def remove(self) -> None:
+        self.stop(0)
+        if self._members():
+            raise EngineError("a process of this job does not end")
+        shutil.rmtree(self._run, ignore_errors=True)
+
+    def _wait_gone(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while self._members() and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS / 2)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in self._members():
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+
+    def _members(self) -> list[int]:
+        return _members(self._worker_id, self._facts.lease)
+
+    def _leader(self) -> ProcessIdentity | None:
+        """The session's leader, to spare the look at every process of the machine while it lives."""
+        try:
+            return ProcessIdentity(**json.loads((self._run / "leader").read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def _exit_code(self) -> int | None:
+        try:
+            return int((self._run / "exit-code").read_text())
+        except (OSError, ValueError):
+            return None
+
+
+def _members(worker_id: str, lease: str) -> list[int]:
+    """Live pids that carry our two marks, and everything in their sessions; the oldest first.
+
+    The marks are read anew each time, so a recycled pid is never among them.
+    """
+    marked, sessions = set(), {}
+    for pid in all_pids():
+        session = session_of(pid)
+        if session is None:
+            continue
+        sessions[pid] = session
+        environment = environment_of(pid)
+        if environment.get(LEASE_VARIABLE) == lease and environment.get(WORKER_VARIABLE) == worker_id:
+            marked.add(pid)
+    own = {sessions[pid] for pid in marked if sessions[pid] in marked}
+    return sorted(marked | {pid for pid, session in sessions.items() if session in own})
+
+
+def _arguments(claim: Claim, source: Path) -> tuple[str, ...]:
+    """What Python runs, below the interpreter. Raises JobFailed where the repository names nothing it could run."""
+    if claim.sdk == "static" and not claim.app_file:
+        return ("-m", "http.server", "--bind", "127.0.0.1", "--directory", ".", "{port}")
+    if not claim.app_file:
+        if (source / "Dockerfile").is_file():
+            raise JobFailed("no_app_file", "This worker runs plain processes, and the repository names no app_file.")
+        raise JobFailed("no_dockerfile", "The repository has neither a Dockerfile nor an app_file.")
+    path = source / claim.app_file
+    if not path.resolve().is_relative_to(source.resolve()) or not path.is_file():
+        raise JobFailed("no_app_file", f"The app_file {claim.app_file} is not in the repository.")
+    if claim.sdk == "streamlit":
+        return ("-m", "streamlit", "run", claim.app_file, "--server.headless", "true", "--server.address", "127.0.0.1",
+                "--server.port", "{port}")
+    return (claim.app_file,)
+
+
+def _for_this_host(environment: dict[str, str], meant: int, real: int) -> dict[str, str]:
+    """Variables of the claim are written for a container: give the port we picked, and stay on loopback."""
+    adapted = {}
+    for name, value in environment.items():
+        if name.endswith("PORT") and value == str(meant):
+            value = str(real)
+        elif value == "0.0.0.0":
+            value = "127.0.0.1"
+        adapted[name] = value
+    return adapted
+
+
+def _base_python() -> str:
+    """The interpreter below our own venv, so that the app does not see the worker's libraries."""
+    return str(getattr(sys, "_base_executable", sys.executable))
+
+
+def _build_environment() -> dict[str, str]:
+    kept = ("PATH", "HOME", "LANG", "TMPDIR", "PIP_INDEX_URL", "PIP_CACHE_DIR", "PIP_CERT", "SSL_CERT_FILE",
+            "REQUESTS_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "PIP_CONFIG_FILE")
+    return {name: os.environ[name] for name in kept if name in os.environ}
+
+
+def _run_environment(run: Path) -> dict[str, str]:
+    """The little of our environment that an app gets: none of our settings or tokens."""
+    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": str(run)}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+

@@ -1,0 +1,31 @@
+"""Which sockets a process's network namespace listens on, from /proc: for the diagnosis of an app that never answers."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+
+_LISTEN = "0A"
+
+
+def listening_sockets(pid: int) -> tuple[str, ...]:
+    """``address:port`` of each listening TCP socket in the namespace of *pid*; empty when it cannot be read."""
+    found = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            if fields[3] == _LISTEN:
+                found.add(_readable(fields[1]))
+    return tuple(sorted(found))
+
+
+def _readable(entry: str) -> str:
+    """``0100007F:1388`` → ``127.0.0.1:5000``. The kernel writes each 32-bit word in the machine's byte order."""
+    raw, port = entry.split(":")
+    words = [bytes.fromhex(raw[start : start + 8])[::-1] for start in range(0, len(raw), 8)]
+    address = ipaddress.ip_address(b"".join(words))
+    return f"[{address}]:{int(port, 16)}" if address.version == 6 else f"{address}:{int(port, 16)}"
