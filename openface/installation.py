@@ -106,8 +106,8 @@ class Installation:
 
 def free_port_base() -> int:
     """Return the first number of a row of ports that are all free now."""
-    # Below the range from which the kernel picks ports for outgoing connections; in no order, so that two who look at the
-    # same time do not find the same.
+    # Below the range from which the kernel picks ports for outgoing connections; in no order, so that two who look at
+    # the same time do not find the same.
     bases = range(8190, 32000, 10)
     for base in random.sample(bases, len(bases)):
         if all(_is_free(port) for port in Installation._ports(base)):
