@@ -15,8 +15,9 @@ from psycopg_pool import PoolTimeout
 from runtime_proxy import addresses, handover, pages
 from runtime_proxy.access import Admission, Visitor
 from runtime_proxy.addresses import Address
+from runtime_proxy.arrival import cookies_of, first
 from runtime_proxy.asked import Asked
-from runtime_proxy.headers import app_path
+from runtime_proxy.headers import RawHeaders, app_path
 from runtime_proxy.origin import one_per_space, runtime_origin
 from runtime_proxy.pages import Answer
 from runtime_proxy.plane import Plane
@@ -45,7 +46,7 @@ async def enter(
     visitor: Visitor,
     asked: Asked,
     *,
-    host: bytes,
+    headers: RawHeaders,
     follows_redirects: bool = True,
 ) -> Passage | Answer:
     """Decide about a request below `/run/`. Only an admitted visitor learns anything about the Space."""
@@ -55,9 +56,9 @@ async def enter(
     try:
         admission = await plane.admit(visitor, address.owner, address.name)
         if admission is None:
-            return _refuse(visitor, raw_path, query, asked)
+            return _refuse(visitor, raw_path, query, asked, headers)
         if follows_redirects:
-            elsewhere = _proper_place(address, admission, query, host)
+            elsewhere = _proper_place(address, admission, query, first(headers, b"host"))
             if elsewhere is not None:
                 return elsewhere
         route = await plane.route(admission.space_id)
@@ -92,12 +93,12 @@ def with_query(path: bytes, query: bytes) -> bytes:
     return path + b"?" + query if query else path
 
 
-def _refuse(visitor: Visitor, raw_path: bytes, query: bytes, asked: Asked) -> Answer:
+def _refuse(visitor: Visitor, raw_path: bytes, query: bytes, asked: Asked, headers: RawHeaders) -> Answer:
     if not visitor.is_anonymous:
         return pages.not_found(asked)
     if not asked.navigation:
         return pages.sign_in(asked)
-    nonce = handover.new_nonce()
+    nonce = handover.nonce_for(cookies_of(headers))
     target = with_query(raw_path, query).decode("latin-1")
     wanted = urlencode({"to": target, "browser": handover.digest(nonce)})
     cookie = handover.set_cookie(handover.nonce_cookie_name(), nonce, max_age=handover.NONCE_SECONDS)

@@ -31,12 +31,14 @@ from runtime_proxy.models import RuntimeSession
 from runtime_proxy.recent import Fresh
 
 CODE_SECONDS = 60  # from the portal's redirect to the swap: one round trip of a browser
+NONCE_BYTES = 24
 NONCE_SECONDS = 600  # a person may have to type a password in between
 SESSION_SECONDS = 24 * 3600  # then it is handed over again, unseen
 RECHECK_SECONDS = 60.0
 PATH = "/run-handover/"
 
 _SALT = "openface.runtime-session"
+_NONCE = re.compile(r"[A-Za-z0-9_-]{32}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -47,7 +49,13 @@ def digest(text: str) -> str:
 
 def new_nonce() -> str:
     """Return a nonce for the browser that begins."""
-    return secrets.token_urlsafe(24)
+    return secrets.token_urlsafe(NONCE_BYTES)
+
+
+def nonce_for(raw_cookies: bytes) -> str:
+    """Return the nonce that this browser has already, or a new one: two pages may begin at the same time."""
+    present = cookie_value(raw_cookies, nonce_cookie_name())
+    return present if _NONCE.fullmatch(present) else new_nonce()
 
 
 def is_hash(text: str) -> bool:

@@ -38,7 +38,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
     except OUTAGES:
         await answer(send, pages.overloaded(asked))
         return
-    way = await enter(here, scope["raw_path"], scope["query_string"], visitor, asked, host=edge.host)
+    way = await enter(here, scope["raw_path"], scope["query_string"], visitor, asked, headers=scope["headers"])
     if isinstance(way, Answer):
         await answer(send, way)
         return

@@ -66,7 +66,7 @@ async def _serve(here: Plane, scope: Scope, receive: Receive, send: Send, *, vis
         await _refuse(scope, send, pages.overloaded(asked))
         return
     way = await enter(
-        here, _raw_path(scope), scope["query_string"], visitor, asked, host=edge.host, follows_redirects=False
+        here, _raw_path(scope), scope["query_string"], visitor, asked, headers=headers, follows_redirects=False
     )
     if isinstance(way, Answer):
         await _refuse(scope, send, way)

@@ -50,7 +50,9 @@ def run_space(transactional_db: None, upstream: Upstream) -> Callable[..., Job]:
     """Make a Space, with a job that runs behind the upstream unless told otherwise."""
     UptimeFactory()
 
-    def make(full_name: str = "alice/app", *, visibility: str = "public", state: str = "running", **wishes: object) -> Job:
+    def make(
+        full_name: str = "alice/app", *, visibility: str = "public", state: str = "running", **wishes: object
+    ) -> Job:
         space = make_space(full_name, visibility=visibility)
         worker = wishes.pop("worker", None) or WorkerFactory(name="gpu1", gateway_url=upstream.url)
         return lease_to(space, worker, state=state, **wishes)

@@ -88,7 +88,7 @@ def test_a_chunked_body_stays_without_a_length(data_plane: DataPlane, run_space:
 
 def test_repeated_headers_stay_several_and_in_order(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
     run_space()
-    answered = [b"X-Two: 1", b"Set-Cookie: a=1", b"X-Two: 2", b"Set-Cookie: b=\"q|=%\"; HttpOnly", b"X-Two: 1"]
+    answered = [b"X-Two: 1", b"Set-Cookie: a=1", b"X-Two: 2", b'Set-Cookie: b="q|=%"; HttpOnly', b"X-Two: 1"]
     upstream.handler = lambda asked: asked.ok(b"ok", *answered)
 
     raw = data_plane.raw(
@@ -128,7 +128,9 @@ def test_the_status_is_the_apps_own(data_plane: DataPlane, run_space: RunSpace, 
 
 def test_an_unchanged_page_may_announce_its_length(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
     run_space()
-    upstream.handler = lambda asked: asked.answer(b"HTTP/1.1 304 Not Modified\r\nContent-Length: 1234\r\nETag: x\r\n\r\n")
+    upstream.handler = lambda asked: asked.answer(
+        b"HTTP/1.1 304 Not Modified\r\nContent-Length: 1234\r\nETag: x\r\n\r\n"
+    )
 
     answer = data_plane.get("/run/alice/app/")
 
