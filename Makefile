@@ -18,7 +18,7 @@ test: $(VENV)/.installed-test
 	@$(RUN) scripts/run_tests.py $(SUITES)
 
 bench: $(VENV)/.installed-test
-	@$(RUN) scripts/bench.py
+	@$(RUN) -m benchmarks $(BENCH)
 
 lint: $(VENV)/.installed-test
 	@$(RUN) scripts/run_tests.py --only-lint

@@ -93,14 +93,16 @@ class Portal:
 
     def post(self, path: str) -> requests.Response:
         """Post an empty form with this session's token."""
-        token = _token(self.get("/login/").text)
-        return self.session.post(
-            self.world.web + path,
-            data={"csrfmiddlewaretoken": token},
-            headers={"Referer": self.world.web + "/"},
-            timeout=20,
-            allow_redirects=False,
-        )
+        return self.send(self.prepare(path))
+
+    def prepare(self, path: str) -> requests.PreparedRequest:
+        """A form that is filled in and not sent yet."""
+        data = {"csrfmiddlewaretoken": _token(self.get("/login/").text)}
+        headers = {"Referer": self.world.web + "/"}
+        return self.session.prepare_request(requests.Request("POST", self.world.web + path, headers, data=data))
+
+    def send(self, form: requests.PreparedRequest) -> requests.Response:
+        return self.session.send(form, timeout=20, allow_redirects=False)
 
     def act(self, space: str, act: str) -> requests.Response:
         """Press Start, Stop or Restart."""
