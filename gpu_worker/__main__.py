@@ -82,8 +82,11 @@ def _enroll(config: WorkerConfig, arguments: argparse.Namespace) -> int:
         # a port of 0 is known only to the running gateway: propose nothing then
         url = config.gateway_url(config.gateway_port) if config.public_url or config.gateway_port else None
         credential = agent.enroll(config, gateway_url=url)
-    _say(arguments.json, {"worker_id": credential.worker_id, "name": credential.name},
-         f"Enrolled as {credential.name} ({credential.worker_id}).")
+    _say(
+        arguments.json,
+        {"worker_id": credential.worker_id, "name": credential.name},
+        f"Enrolled as {credential.name} ({credential.worker_id}).",
+    )
     return agent.EXIT_OK
 
 
@@ -95,12 +98,28 @@ def _status(config: WorkerConfig, arguments: argparse.Namespace) -> int:
             running = False
     except ConfigError:
         running = True
-    jobs = [{"job": record.facts.job, "lease": record.facts.lease, "space": f"{record.facts.owner}/{record.facts.repo}",
-             "state": record.phase, "gpus": list(record.facts.gpus)} for record in records]
-    answer = {"worker_id": credential.worker_id if credential else None, "name": credential.name if credential else None,
-              "running": running, "control_plane": config.url, "jobs": jobs}
-    lines = [f"{credential.name} ({credential.worker_id})" if credential else "Not enrolled.",
-             f"Control plane: {config.url}", f"Worker process: {'running' if running else 'not running'}"]
+    jobs = [
+        {
+            "job": record.facts.job,
+            "lease": record.facts.lease,
+            "space": f"{record.facts.owner}/{record.facts.repo}",
+            "state": record.phase,
+            "gpus": list(record.facts.gpus),
+        }
+        for record in records
+    ]
+    answer = {
+        "worker_id": credential.worker_id if credential else None,
+        "name": credential.name if credential else None,
+        "running": running,
+        "control_plane": config.url,
+        "jobs": jobs,
+    }
+    lines = [
+        f"{credential.name} ({credential.worker_id})" if credential else "Not enrolled.",
+        f"Control plane: {config.url}",
+        f"Worker process: {'running' if running else 'not running'}",
+    ]
     lines += [f"{job['space']}: {job['state']} (lease {job['lease']})" for job in jobs] or ["No jobs."]
     _say(arguments.json, answer, "\n".join(lines))
     return agent.EXIT_OK
@@ -117,8 +136,11 @@ def _leave(config: WorkerConfig, arguments: argparse.Namespace) -> int:
         client.leave()
         removed = _remove_apps(config, credential.worker_id)
         store.wipe(reason="This worker left.")
-    _say(arguments.json, {"worker_id": credential.worker_id, "removed_apps": removed},
-         f"{credential.name} has left; {removed} app(s) stopped and removed.")
+    _say(
+        arguments.json,
+        {"worker_id": credential.worker_id, "removed_apps": removed},
+        f"{credential.name} has left; {removed} app(s) stopped and removed.",
+    )
     return agent.EXIT_OK
 
 
@@ -141,8 +163,10 @@ def _remove_apps(config: WorkerConfig, worker_id: str) -> int:
 def _doctor(config: WorkerConfig, arguments: argparse.Namespace) -> int:
     checks = [*examine(config), reach(config)]
     marks = {True: "ok ", False: "BAD", None: "?  "}
-    lines = [f"{marks[check.ok]} {check.check}: {check.detail or ''}" + (f"\n      → {check.remedy}" if check.remedy else "")
-             for check in checks]
+    lines = [
+        f"{marks[check.ok]} {check.check}: {check.detail or ''}" + (f"\n      → {check.remedy}" if check.remedy else "")
+        for check in checks
+    ]
     _say(arguments.json, {"checks": [check.wire() for check in checks]}, "\n".join(lines))
     return agent.EXIT_UNEXPECTED if any(check.ok is False for check in checks) else agent.EXIT_OK
 

@@ -72,7 +72,9 @@ def run(config: WorkerConfig) -> int:
         return _Agent(config, store).run()
 
 
-def enroll(config: WorkerConfig, *, gateway_url: str | None = None, closing: threading.Event | None = None) -> Credential:
+def enroll(
+    config: WorkerConfig, *, gateway_url: str | None = None, closing: threading.Event | None = None
+) -> Credential:
     """Exchange the token for a credential and keep it; a stored one wins. Raises ConfigError, Unreachable."""
     store = CredentialStore(config.data_dir)
     present = store.load()
@@ -80,8 +82,10 @@ def enroll(config: WorkerConfig, *, gateway_url: str | None = None, closing: thr
         return present
     token = read_token(config)
     if token is None:
-        raise ConfigError("There is no credential and no enrollment token: issue one on the control plane and set "
-                          "WORKER_ENROLLMENT_TOKEN_FILE.")
+        raise ConfigError(
+            "There is no credential and no enrollment token: issue one on the control plane and set "
+            "WORKER_ENROLLMENT_TOKEN_FILE."
+        )
     client, nonce = control_plane(config, closing), _nonce_for(config, token)
     try:
         answer = client.enroll(token=token, nonce=nonce, hostname=socket.gethostname(), gateway_url=gateway_url)
@@ -109,7 +113,9 @@ def read_token(config: WorkerConfig) -> str | None:
     try:
         return config.token_file.read_text().strip() or None
     except OSError as problem:
-        raise ConfigError(f"The enrollment token in {config.token_file} cannot be read: {problem.strerror}.") from problem
+        raise ConfigError(
+            f"The enrollment token in {config.token_file} cannot be read: {problem.strerror}."
+        ) from problem
 
 
 def make_executor(config: WorkerConfig, worker_id: str) -> Executor:
@@ -158,7 +164,9 @@ class _Agent:
         self._gateway.start()
         try:
             gateway_url = self._config.gateway_url(self._gateway.port)
-            credential = self._until_reachable(lambda: enroll(self._config, gateway_url=gateway_url, closing=self._stop))
+            credential = self._until_reachable(
+                lambda: enroll(self._config, gateway_url=gateway_url, closing=self._stop)
+            )
             if credential is None:
                 return EXIT_OK
             self._put_together(credential)
@@ -178,15 +186,23 @@ class _Agent:
         self._holdings = Holdings()
         self._link = Link(self._client, config, self._machine, self._holdings, self._executor)
         self._heartbeat = Heartbeat(self._link, self._on_final)
-        self._claims = ClaimLoop(self._client, config, self._link, self._machine, self._holdings,
-                                 take=self._take, on_final=self._on_final)
-        self._listener = SignalListener(self._client, on_work=self._claims.claim_now, on_wish=self._heartbeat.beat_now,
-                                        on_final=self._on_final)
+        self._claims = ClaimLoop(
+            self._client, config, self._link, self._machine, self._holdings, take=self._take, on_final=self._on_final
+        )
+        self._listener = SignalListener(
+            self._client, on_work=self._claims.claim_now, on_wish=self._heartbeat.beat_now, on_final=self._on_final
+        )
         self._tools = Tools(
-            client=self._client, executor=self._executor, journal=self._journal,
-            sources=SourceFetcher(verify_tls=config.verify_tls), routes=self._gateway, work_dir=config.data_dir / "work",
-            worker_name=credential.name, gpus=lambda: self._machine.picture(self._link.intervals.heartbeat_seconds).gpu.gpus,
-            intervals=lambda: self._link.intervals, contact_at=lambda: self._link.contact_at or self._started_at,
+            client=self._client,
+            executor=self._executor,
+            journal=self._journal,
+            sources=SourceFetcher(verify_tls=config.verify_tls),
+            routes=self._gateway,
+            work_dir=config.data_dir / "work",
+            worker_name=credential.name,
+            gpus=lambda: self._machine.picture(self._link.intervals.heartbeat_seconds).gpu.gpus,
+            intervals=lambda: self._link.intervals,
+            contact_at=lambda: self._link.contact_at or self._started_at,
             on_final=self._on_final,
         )
         self._started_at = time.monotonic()
@@ -198,13 +214,21 @@ class _Agent:
         self._until_reachable(lambda: self._link.register(gateway_url=gateway_url, doctor=doctor))
         if not self._stop.is_set():
             self._confirm()
-            logger.info("registered", extra={"action": "registered", "session": self._client.session,
-                                             "gateway": gateway_url, "executor": self._executor.name})
+            logger.info(
+                "registered",
+                extra={
+                    "action": "registered",
+                    "session": self._client.session,
+                    "gateway": gateway_url,
+                    "executor": self._executor.name,
+                },
+            )
         loops = self._start_loops() if not self._stop.is_set() else []
         while not self._stop.wait(TICK_SECONDS):
             if self._heartbeat.wedged():
-                logger.critical("heartbeat is wedged; exiting so that a supervisor starts a new process",
-                                extra={"action": "wedged"})
+                logger.critical(
+                    "heartbeat is wedged; exiting so that a supervisor starts a new process", extra={"action": "wedged"}
+                )
                 os._exit(EXIT_UNEXPECTED)
             if not self._link.inventory_done:
                 self._take_inventory()
@@ -234,7 +258,9 @@ class _Agent:
                 self._on_final(final)
             except (CallFailed, WireError) as problem:
                 if str(problem) != told:
-                    logger.warning("waiting for the control plane", extra={"action": "link_waits", "problem": str(problem)})
+                    logger.warning(
+                        "waiting for the control plane", extra={"action": "link_waits", "problem": str(problem)}
+                    )
                     told = str(problem)
                 slow = isinstance(problem, Refused)
                 self._stop.wait(LONGEST_BACKOFF_SECONDS if slow else backoff)
@@ -271,7 +297,8 @@ class _Agent:
 
     def _take(self, claim: Claim) -> None:
         record = JobRecord(
-            JobFacts.of(claim), runtime_token_sha256=hashlib.sha256(claim.runtime_token.encode()).hexdigest())
+            JobFacts.of(claim), runtime_token_sha256=hashlib.sha256(claim.runtime_token.encode()).hexdigest()
+        )
         self._hold(record, claim=claim)
 
     def _hold(self, record: JobRecord, *, claim: Claim | None) -> None:
@@ -354,11 +381,12 @@ def _nonce_for(config: WorkerConfig, token: str) -> str:
 
 def _stay_quiet(reason: str) -> int:
     """Revoked, and no new token: make no request. Where an engine would start us again and again, wait instead."""
-    logger.error("%s Put a new enrollment token in place to enroll this worker again.", reason, extra={"action": "quiet"})
+    logger.error(
+        "%s Put a new enrollment token in place to enroll this worker again.", reason, extra={"action": "quiet"}
+    )
     if os.environ.get("OPENFACE_WORKER_CONTAINER") == "1":
         done = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: done.set())
         done.wait()
     return EXIT_FINAL
-

@@ -21,8 +21,15 @@ logger = logging.getLogger(__name__)
 
 class ClaimLoop:
     def __init__(
-        self, client: ControlPlane, config: WorkerConfig, link: Link, machine: Machine, holdings: Holdings, *,
-        take: Callable[[Claim], None], on_final: Callable[[Final], None],
+        self,
+        client: ControlPlane,
+        config: WorkerConfig,
+        link: Link,
+        machine: Machine,
+        holdings: Holdings,
+        *,
+        take: Callable[[Claim], None],
+        on_final: Callable[[Final], None],
     ) -> None:
         self._client, self._config, self._link = client, config, link
         self._machine, self._holdings = machine, holdings
@@ -49,12 +56,14 @@ class ClaimLoop:
         """Try for one job; whether to try for another at once."""
         picture = self._machine.picture(self._link.intervals.heartbeat_seconds)
         gpu, cpu = self._holdings.free_slots(
-            max_gpu=self._config.max_gpu_jobs if picture.gpu.gpus else 0, max_cpu=self._config.max_cpu_jobs)
+            max_gpu=self._config.max_gpu_jobs if picture.gpu.gpus else 0, max_cpu=self._config.max_cpu_jobs
+        )
         if not (gpu or cpu) or not self._link.may_claim():
             return False
         try:
             claim = self._client.claim(
-                key=self._key, free_slots={"gpu": gpu, "cpu": cpu}, gpus=[one.wire() for one in picture.gpu.gpus])
+                key=self._key, free_slots={"gpu": gpu, "cpu": cpu}, gpus=[one.wire() for one in picture.gpu.gpus]
+            )
         except Final as final:
             self._on_final(final)
             return False
@@ -73,8 +82,15 @@ class ClaimLoop:
         self._say(None)
         if claim is None:
             return False
-        logger.info("job claimed", extra={"action": "job_claimed", "job": claim.job, "lease": claim.lease,
-                                          "space": f"{claim.owner}/{claim.repo}"})
+        logger.info(
+            "job claimed",
+            extra={
+                "action": "job_claimed",
+                "job": claim.job,
+                "lease": claim.lease,
+                "space": f"{claim.owner}/{claim.repo}",
+            },
+        )
         self._take(claim)
         return True
 

@@ -58,17 +58,31 @@ class ControlPlane:
     # -- the endpoints -----------------------------------------------------------------------------------------
 
     def enroll(self, *, token: str, nonce: str, hostname: str, gateway_url: str | None) -> Enrollment:
-        body = {"token": token, "nonce": nonce, "hostname": hostname, "version": __version__, "gateway_url": gateway_url}
+        body = {
+            "token": token,
+            "nonce": nonce,
+            "hostname": hostname,
+            "version": __version__,
+            "gateway_url": gateway_url,
+        }
         return Enrollment.read(self._post("workers/enroll", body))
 
     def register(
-        self, *, capabilities: JsonObject, gpus: Sequence[JsonObject], gateway_url: str | None,
-        holds: Sequence[JsonObject] | None, doctor: Sequence[JsonObject],
+        self,
+        *,
+        capabilities: JsonObject,
+        gpus: Sequence[JsonObject],
+        gateway_url: str | None,
+        holds: Sequence[JsonObject] | None,
+        doctor: Sequence[JsonObject],
     ) -> Desired:
         """Open a new session; keeps its number for the later calls."""
         body = {
-            "capabilities": capabilities, "gpus": list(gpus), "gateway_url": gateway_url,
-            "holds": None if holds is None else list(holds), "doctor": list(doctor),
+            "capabilities": capabilities,
+            "gpus": list(gpus),
+            "gateway_url": gateway_url,
+            "holds": None if holds is None else list(holds),
+            "doctor": list(doctor),
         }
         desired = Desired.read(self._post("workers/register", body, tries=1))
         if desired.session is None:
@@ -88,16 +102,22 @@ class ControlPlane:
         answer = self._post(self._mine("jobs/claim"), body, headers={"Idempotency-Key": key})
         return None if answer is None else Claim.read(answer)
 
-    def report(self, *, job: str, lease: str, events: Sequence[Event], logs: Sequence[LogChunk], tries: int = 1) -> Receipt:
+    def report(
+        self, *, job: str, lease: str, events: Sequence[Event], logs: Sequence[LogChunk], tries: int = 1
+    ) -> Receipt:
         body = {
-            "session": self.session, "lease": lease,
-            "events": [event.wire() for event in events], "logs": [chunk.wire() for chunk in logs],
+            "session": self.session,
+            "lease": lease,
+            "events": [event.wire() for event in events],
+            "logs": [chunk.wire() for chunk in logs],
         }
         return Receipt.read(self._post(self._mine(f"jobs/{job}/events"), body, tries=tries))
 
     def renew(self, *, job: str, lease: str) -> float:
         """Renew one lease; seconds until it ends now. Raises LeaseStale when it is not ours any more."""
-        return read_expiry(self._post(self._mine(f"jobs/{job}/lease"), {"session": self.session, "lease": lease}, tries=1))
+        return read_expiry(
+            self._post(self._mine(f"jobs/{job}/lease"), {"session": self.session, "lease": lease}, tries=1)
+        )
 
     def leave(self) -> None:
         """Revoke this worker's own credential."""
@@ -108,8 +128,13 @@ class ControlPlane:
         url = self._base + self._mine("signals")
         try:
             with self._http().get(
-                url, headers={"Accept": "text/event-stream"}, stream=True, verify=self._verify, allow_redirects=False,
-                auth=self._auth(), timeout=(CONNECT_TIMEOUT_SECONDS, SIGNAL_READ_TIMEOUT_SECONDS),
+                url,
+                headers={"Accept": "text/event-stream"},
+                stream=True,
+                verify=self._verify,
+                allow_redirects=False,
+                auth=self._auth(),
+                timeout=(CONNECT_TIMEOUT_SECONDS, SIGNAL_READ_TIMEOUT_SECONDS),
             ) as response:
                 if response.status_code != 200:
                     raise self._refusal(response)
@@ -130,14 +155,25 @@ class ControlPlane:
         return f"workers/{self.credential.worker_id}/{path}".rstrip("/")
 
     def _post(
-        self, path: str, body: JsonObject, *, tries: int = DEFAULT_TRIES, headers: Mapping[str, str] | None = None,
+        self,
+        path: str,
+        body: JsonObject,
+        *,
+        tries: int = DEFAULT_TRIES,
+        headers: Mapping[str, str] | None = None,
         read_timeout: float = READ_TIMEOUT_SECONDS,
     ) -> object:
         return self._call("POST", path, body, tries=tries, headers=headers, read_timeout=read_timeout)
 
     def _call(
-        self, method: str, path: str, body: JsonObject | None, *, tries: int = DEFAULT_TRIES,
-        headers: Mapping[str, str] | None = None, read_timeout: float = READ_TIMEOUT_SECONDS,
+        self,
+        method: str,
+        path: str,
+        body: JsonObject | None,
+        *,
+        tries: int = DEFAULT_TRIES,
+        headers: Mapping[str, str] | None = None,
+        read_timeout: float = READ_TIMEOUT_SECONDS,
     ) -> object:
         backoff = FIRST_BACKOFF_SECONDS
         for left in reversed(range(tries)):
@@ -168,8 +204,13 @@ class ControlPlane:
         # ensure_ascii off: a log in Japanese would grow threefold and hit the size limit
         data = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
         return self._http().request(
-            method, self._base + path, data=data, headers={"Content-Type": "application/json", **headers},
-            auth=self._auth(), verify=self._verify, allow_redirects=False,
+            method,
+            self._base + path,
+            data=data,
+            headers={"Content-Type": "application/json", **headers},
+            auth=self._auth(),
+            verify=self._verify,
+            allow_redirects=False,
             timeout=(CONNECT_TIMEOUT_SECONDS, read_timeout),
         )
 
@@ -204,8 +245,12 @@ class ControlPlane:
         return Refused(status, code, detail)
 
     def _proves_revocation(self, proof: object) -> bool:
-        return self.credential is not None and isinstance(proof, str) and hmac.compare_digest(
-            proof, self.credential.prove("revoked:" + self.credential.worker_id.replace("-", ""))
+        return (
+            self.credential is not None
+            and isinstance(proof, str)
+            and hmac.compare_digest(
+                proof, self.credential.prove("revoked:" + self.credential.worker_id.replace("-", ""))
+            )
         )
 
 
@@ -246,7 +291,9 @@ def _error_body(response: requests.Response) -> dict[str, object]:
 
 def _sentence(response: requests.Response) -> str:
     if response.is_redirect:
-        return f"The control plane redirects to {response.headers.get('Location')}; set OPENFACE_URL to its final address."
+        return (
+            f"The control plane redirects to {response.headers.get('Location')}; set OPENFACE_URL to its final address."
+        )
     detail = _error_body(response).get("detail")
     return f"HTTP {response.status_code}" + (f": {detail}" if isinstance(detail, str) else "")
 

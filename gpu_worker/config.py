@@ -69,7 +69,9 @@ def load(environ: Mapping[str, str], overrides: Mapping[str, str | None] | None 
 def _control_plane_url(values: Mapping[str, str]) -> str:
     url = values.get("OPENFACE_URL", "")
     if not url:
-        raise ConfigError("OPENFACE_URL is not set: it is the address of the control plane, for example http://openface.lan:8090.")
+        raise ConfigError(
+            "OPENFACE_URL is not set: it is the address of the control plane, for example http://openface.lan:8090."
+        )
     return _http_url("OPENFACE_URL", url)
 
 
@@ -109,7 +111,9 @@ def _bind_address(values: Mapping[str, str]) -> str:
     try:
         return str(ipaddress.ip_address(address))
     except ValueError:
-        raise ConfigError(f"GPU_WORKER_BIND_ADDRESS is {address!r}, which is not an IP address of this machine.") from None
+        raise ConfigError(
+            f"GPU_WORKER_BIND_ADDRESS is {address!r}, which is not an IP address of this machine."
+        ) from None
 
 
 def _number(values: Mapping[str, str], name: str, default: int, *, highest: int) -> int:

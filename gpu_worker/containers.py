@@ -63,7 +63,12 @@ class ContainerEngine:
     # -- build -------------------------------------------------------------------------------------------------
 
     def prepare(
-        self, claim: Claim, source: Path, *, output: Callable[[bytes], None], cancel: Cancel,
+        self,
+        claim: Claim,
+        source: Path,
+        *,
+        output: Callable[[bytes], None],
+        cancel: Cancel,
         started: Callable[[ProcessIdentity | None], None],
     ) -> Prepared:
         present = self.find_image(claim)
@@ -92,14 +97,18 @@ class ContainerEngine:
     # -- run ---------------------------------------------------------------------------------------------------
 
     def launch(
-        self, record: JobRecord, prepared: Prepared, *, variables: Mapping[str, str], secrets: Mapping[str, str],
+        self,
+        record: JobRecord,
+        prepared: Prepared,
+        *,
+        variables: Mapping[str, str],
+        secrets: Mapping[str, str],
         assigned: Sequence[Gpu],
     ) -> Runtime:
         facts = record.facts
         if prepared.image_id is None:
             raise JobFailed("start_failed", "There is no image to start.")
-        environment = job_environment(
-            facts, variables=variables, secrets=secrets, port=facts.port, assigned=assigned)
+        environment = job_environment(facts, variables=variables, secrets=secrets, port=facts.port, assigned=assigned)
         name = container_name(facts)
         with _engine_errors():
             self._ensure_network(facts)
@@ -108,7 +117,8 @@ class ContainerEngine:
                 container = self._create(name, prepared.image_id, facts, environment, assigned)
         except _Conflict:
             container = self._settle_conflict(name, facts) or self._create(
-                name, prepared.image_id, facts, environment, assigned)
+                name, prepared.image_id, facts, environment, assigned
+            )
         runtime = ContainerRuntime(self._client, container, facts)
         runtime.start()
         return runtime
@@ -120,9 +130,16 @@ class ContainerEngine:
         real = [gpu.uuid for gpu in assigned if not gpu.simulated]
         # no restart policy: only this worker restarts anything, from what the server wants
         return self._client().containers.create(
-            image, name=name, environment=dict(environment), network=name, init=True, detach=True,
+            image,
+            name=name,
+            environment=dict(environment),
+            network=name,
+            init=True,
+            detach=True,
             labels={**self._labels(facts), ROLE_LABEL: "space", FACTS_LABEL: facts.dump()},
-            cap_drop=["ALL"], security_opt=["no-new-privileges:true"], privileged=False,
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges:true"],
+            privileged=False,
             pids_limit=limits.pids or DEFAULT_PIDS,
             mem_limit=f"{limits.memory_mib}m" if limits.memory_mib else None,
             memswap_limit=f"{limits.memory_mib}m" if limits.memory_mib else None,  # no swap beside the limit
@@ -149,7 +166,10 @@ class ContainerEngine:
         name = container_name(facts)
         if not self._client().networks.list(names=[f"^{re.escape(name)}$"]):
             self._client().networks.create(
-                name, driver="bridge", check_duplicate=True, labels={**self._labels(facts), ROLE_LABEL: "space"},
+                name,
+                driver="bridge",
+                check_duplicate=True,
+                labels={**self._labels(facts), ROLE_LABEL: "space"},
                 options={"com.docker.network.bridge.enable_icc": "false"},
             )
 
@@ -168,8 +188,10 @@ class ContainerEngine:
             try:
                 facts = JobFacts.parse(container.labels.get(FACTS_LABEL, ""))
             except ValueError:
-                logger.error("container without readable facts", extra={
-                    "action": "container_unreadable", "container": container.name})
+                logger.error(
+                    "container without readable facts",
+                    extra={"action": "container_unreadable", "container": container.name},
+                )
                 continue
             image = container.attrs.get("Image") or container.attrs.get("ImageID")
             found.append(Found(facts, str(container.short_id), str(container.status), image))
@@ -177,7 +199,8 @@ class ContainerEngine:
 
     def _ours(self, *labels: str) -> list[Container]:
         filters: dict[str, str | list[str] | bool] = {
-            "label": [f"openface.worker={self._worker_id}", f"{ROLE_LABEL}=space", *labels]}
+            "label": [f"openface.worker={self._worker_id}", f"{ROLE_LABEL}=space", *labels]
+        }
         return list(self._client().containers.list(all=True, filters=filters, ignore_removed=True))
 
     def remove_stray_networks(self, leases: set[str]) -> None:
@@ -191,9 +214,13 @@ class ContainerEngine:
 
     def _labels(self, facts: JobFacts) -> dict[str, str]:
         return {
-            "openface.worker": self._worker_id, "openface.lease": facts.lease, "openface.job": facts.job,
-            "openface.repository": facts.repository_id, "openface.revision": facts.revision,
-            "openface.attempt": str(facts.attempt), "openface.gpus": ",".join(facts.gpus),
+            "openface.worker": self._worker_id,
+            "openface.lease": facts.lease,
+            "openface.job": facts.job,
+            "openface.repository": facts.repository_id,
+            "openface.revision": facts.revision,
+            "openface.attempt": str(facts.attempt),
+            "openface.gpus": ",".join(facts.gpus),
         }
 
     def _client(self) -> docker.DockerClient:
@@ -286,8 +313,18 @@ class ContainerRuntime:
     def _frames(self, last: str) -> Iterator[bytes]:
         with _engine_errors():
             since = _epoch_seconds(last)
-            yield from self._client().containers.get(self._id).logs(
-                stream=True, follow=True, timestamps=True, stdout=True, stderr=True, **({"since": since} if since else {}))
+            yield from (
+                self._client()
+                .containers.get(self._id)
+                .logs(
+                    stream=True,
+                    follow=True,
+                    timestamps=True,
+                    stdout=True,
+                    stderr=True,
+                    **({"since": since} if since else {}),
+                )
+            )
 
     def environment(self) -> Mapping[str, str]:
         pairs = (entry.partition("=") for entry in self._inspect().attrs["Config"]["Env"] or [])
@@ -442,4 +479,3 @@ def _epoch_seconds(moment: str) -> int | None:
         return calendar.timegm(time.strptime(moment[:19], "%Y-%m-%dT%H:%M:%S"))
     except ValueError:
         return None
-

@@ -35,8 +35,12 @@ def reach(config: WorkerConfig) -> DoctorCheck:
     try:
         answer = requests.get(f"{config.url}/api/v1/schema/", timeout=REACH_SECONDS, verify=verify, stream=True)
     except requests.RequestException as problem:
-        return DoctorCheck("control_plane", False, f"{config.url} does not answer: {type(problem).__name__}",
-                           "Check OPENFACE_URL, and that this machine may reach that address.")
+        return DoctorCheck(
+            "control_plane",
+            False,
+            f"{config.url} does not answer: {type(problem).__name__}",
+            "Check OPENFACE_URL, and that this machine may reach that address.",
+        )
     return DoctorCheck("control_plane", True, f"{config.url} answers (HTTP {answer.status_code})")
 
 
@@ -55,8 +59,12 @@ def _git(config: WorkerConfig) -> DoctorCheck:
 
 def _git_lfs(config: WorkerConfig) -> DoctorCheck:
     found = shutil.which("git-lfs")
-    return DoctorCheck("git_lfs", found is not None, found or "git-lfs is not installed; repositories that use it will fail",
-                       None if found else "Install git-lfs.")
+    return DoctorCheck(
+        "git_lfs",
+        found is not None,
+        found or "git-lfs is not installed; repositories that use it will fail",
+        None if found else "Install git-lfs.",
+    )
 
 
 def _engine(config: WorkerConfig) -> DoctorCheck:
@@ -70,8 +78,9 @@ def _engine(config: WorkerConfig) -> DoctorCheck:
 def _buildkit(config: WorkerConfig) -> DoctorCheck:
     tool = find_build_tool()
     if tool is None:
-        return DoctorCheck("buildkit", False, "no docker command line here can drive BuildKit",
-                           "Install the docker buildx plugin.")
+        return DoctorCheck(
+            "buildkit", False, "no docker command line here can drive BuildKit", "Install the docker buildx plugin."
+        )
     return DoctorCheck("buildkit", True, f"{tool.path}: {tool.version}")
 
 
@@ -85,8 +94,12 @@ def _gpu_runtime(config: WorkerConfig) -> DoctorCheck:
         if info.get("DefaultRuntime") == "nvidia":
             detail += "; it is the default runtime: the worker hides GPUs from CPU jobs by NVIDIA_VISIBLE_DEVICES=void"
         return DoctorCheck("gpu_runtime", True, detail)
-    return DoctorCheck("gpu_runtime", False, "Docker has no NVIDIA runtime; GPU jobs would fail",
-                       "Install the NVIDIA Container Toolkit and restart Docker. Not needed without a GPU.")
+    return DoctorCheck(
+        "gpu_runtime",
+        False,
+        "Docker has no NVIDIA runtime; GPU jobs would fail",
+        "Install the NVIDIA Container Toolkit and restart Docker. Not needed without a GPU.",
+    )
 
 
 def _process_executor(config: WorkerConfig) -> DoctorCheck:
@@ -97,11 +110,18 @@ def _gpu(config: WorkerConfig) -> DoctorCheck:
     probe = SimulatedProbe(config.simulate_gpus) if config.simulate_gpus else NvmlProbe()
     report = probe.report(lambda pid: None)
     if not report.gpus:
-        return DoctorCheck("gpu", None, f"no GPU ({report.error or 'the driver reports none'}); CPU jobs only",
-                           "With an NVIDIA GPU: install its driver, so that nvidia-smi works.")
+        return DoctorCheck(
+            "gpu",
+            None,
+            f"no GPU ({report.error or 'the driver reports none'}); CPU jobs only",
+            "With an NVIDIA GPU: install its driver, so that nvidia-smi works.",
+        )
     kind = "simulated GPU" if config.simulate_gpus else "GPU"
     sick = [gpu.uuid for gpu in report.gpus if not gpu.healthy]
     names = ", ".join(gpu.model or gpu.uuid for gpu in report.gpus)
-    return DoctorCheck("gpu", not sick, f"{len(report.gpus)} {kind}(s): {names}"
-                       + (f"; not healthy: {', '.join(sick)}" if sick else ""),
-                       "Look at the kernel log for Xid messages; a restart often helps." if sick else None)
+    return DoctorCheck(
+        "gpu",
+        not sick,
+        f"{len(report.gpus)} {kind}(s): {names}" + (f"; not healthy: {', '.join(sick)}" if sick else ""),
+        "Look at the kernel log for Xid messages; a restart often helps." if sick else None,
+    )

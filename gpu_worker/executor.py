@@ -92,14 +92,24 @@ class Executor(Protocol):
     def name(self) -> str: ...
 
     def prepare(
-        self, claim: Claim, source: Path, *, output: Callable[[bytes], None], cancel: Cancel,
+        self,
+        claim: Claim,
+        source: Path,
+        *,
+        output: Callable[[bytes], None],
+        cancel: Cancel,
         started: Callable[[ProcessIdentity | None], None],
     ) -> Prepared:
         """Build. Raises JobFailed, JobInterrupted."""
         ...
 
     def launch(
-        self, record: JobRecord, prepared: Prepared, *, variables: Mapping[str, str], secrets: Mapping[str, str],
+        self,
+        record: JobRecord,
+        prepared: Prepared,
+        *,
+        variables: Mapping[str, str],
+        secrets: Mapping[str, str],
         assigned: Sequence[Gpu],
     ) -> Runtime:
         """Start the app. Raises JobFailed. A second call for the same lease finds the first one's app."""

@@ -180,4 +180,3 @@ async def _say(
     shown = b"" if request.method == b"HEAD" else body
     await client.write(write_head(b"HTTP/1.1 %d %s" % (status, phrase), fields) + shown)
     return keep
-

@@ -52,7 +52,8 @@ class NvmlProbe:
             count = _read(pynvml.nvmlDeviceGetCount)
             gpus = tuple(self._gpu(index, lease_of_pid) for index in range(count or 0))
             return GpuReport(
-                gpus=tuple(gpu for gpu in gpus if gpu is not None), count=count,
+                gpus=tuple(gpu for gpu in gpus if gpu is not None),
+                count=count,
                 driver_version=_text(_read(pynvml.nvmlSystemGetDriverVersion)),
                 cuda_version=_cuda(_read(pynvml.nvmlSystemGetCudaDriverVersion_v2)),
             )
@@ -65,7 +66,9 @@ class NvmlProbe:
             uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
         except pynvml.NVMLError as problem:
             # without its UUID it cannot be named; the difference to the driver's count tells of it
-            logger.warning("gpu unreadable", extra={"action": "gpu_unreadable", "index": index, "problem": str(problem)})
+            logger.warning(
+                "gpu unreadable", extra={"action": "gpu_unreadable", "index": index, "problem": str(problem)}
+            )
             return None
         if uuid is None:
             return None
@@ -77,14 +80,21 @@ class NvmlProbe:
         ours, foreign = _processes(handle, lease_of_pid)
         lost = failure is not None and failure.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_UNKNOWN)
         return Gpu(
-            uuid=uuid, index=index, vendor="NVIDIA", model=_text(_read(pynvml.nvmlDeviceGetName, handle)),
+            uuid=uuid,
+            index=index,
+            vendor="NVIDIA",
+            model=_text(_read(pynvml.nvmlDeviceGetName, handle)),
             total_vram_mib=None if memory is None else int(memory.total) // MIB,
             free_vram_mib=None if memory is None else int(memory.free) // MIB,
-            ours=ours, foreign=foreign, utilization_pct=None if utilization is None else float(utilization.gpu),
+            ours=ours,
+            foreign=foreign,
+            utilization_pct=None if utilization is None else float(utilization.gpu),
             temperature_c=_number(_read(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU)),
             power_w=None if power is None else power / 1000,
             compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
-            mig=None if mig is None else bool(mig[0]), healthy=not lost, error=str(failure) if lost else None,
+            mig=None if mig is None else bool(mig[0]),
+            healthy=not lost,
+            error=str(failure) if lost else None,
         )
 
 
@@ -107,8 +117,10 @@ def read_simulated(file: Path) -> GpuReport:
         content = Fields(json.loads(file.read_text()), "the file")
         gpus = tuple(_simulated(place, entry) for place, entry in enumerate(content.objects("gpus")))
         return GpuReport(
-            gpus=gpus, count=content.optional_integer("gpu_count") or len(gpus),
-            driver_version=content.optional_text("driver_version"), cuda_version=content.optional_text("cuda_version"),
+            gpus=gpus,
+            count=content.optional_integer("gpu_count") or len(gpus),
+            driver_version=content.optional_text("driver_version"),
+            cuda_version=content.optional_text("cuda_version"),
         )
     except (OSError, ValueError, WireError) as problem:
         raise ConfigError(f"The simulated GPUs in {file} cannot be read: {problem}") from problem
@@ -122,13 +134,22 @@ def _simulated(place: int, entry: Fields) -> Gpu:
         for other in entry.objects("foreign")
     )
     return Gpu(
-        uuid=entry.text("uuid"), index=place if index is None else index, vendor=entry.optional_text("vendor") or "NVIDIA",
-        model=entry.optional_text("model"), total_vram_mib=total, free_vram_mib=total if free is None else free,
+        uuid=entry.text("uuid"),
+        index=place if index is None else index,
+        vendor=entry.optional_text("vendor") or "NVIDIA",
+        model=entry.optional_text("model"),
+        total_vram_mib=total,
+        free_vram_mib=total if free is None else free,
         ours=tuple(GpuUse(use.text("lease"), use.optional_integer("mib")) for use in entry.objects("ours")),
-        foreign=foreign, utilization_pct=entry.optional_number("utilization_pct"),
-        temperature_c=entry.optional_number("temperature_c"), power_w=entry.optional_number("power_w"),
-        compute_capability=entry.optional_text("compute_capability"), mig=entry.boolean("mig", False),
-        healthy=entry.boolean("healthy", True), error=entry.optional_text("error"), simulated=True,
+        foreign=foreign,
+        utilization_pct=entry.optional_number("utilization_pct"),
+        temperature_c=entry.optional_number("temperature_c"),
+        power_w=entry.optional_number("power_w"),
+        compute_capability=entry.optional_text("compute_capability"),
+        mig=entry.boolean("mig", False),
+        healthy=entry.boolean("healthy", True),
+        error=entry.optional_text("error"),
+        simulated=True,
     )
 
 

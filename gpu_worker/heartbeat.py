@@ -79,6 +79,7 @@ class Heartbeat:
         if trouble is None:
             logger.info("control plane answers again", extra={"action": "link_up"})
         else:
-            logger.warning("control plane does not answer; running apps go on", extra={
-                "action": "link_down", "problem": trouble})
+            logger.warning(
+                "control plane does not answer; running apps go on", extra={"action": "link_down", "problem": trouble}
+            )
         self._trouble = trouble

@@ -65,7 +65,11 @@ def _candidates(search_path: str) -> Iterable[str]:
 def _output(argv: tuple[str, ...], **environment: str) -> str | None:
     try:
         done = subprocess.run(
-            argv, capture_output=True, text=True, timeout=PROBE_TIMEOUT_SECONDS, env={**os.environ, **environment},
+            argv,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_TIMEOUT_SECONDS,
+            env={**os.environ, **environment},
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -85,8 +89,14 @@ class ImageBuilder:
         self._tool = tool
 
     def build(
-        self, claim: Claim, source: Path, *, labels: Mapping[str, str], output: Callable[[bytes], None],
-        cancel: Cancel, started: Callable[[ProcessIdentity | None], None],
+        self,
+        claim: Claim,
+        source: Path,
+        *,
+        labels: Mapping[str, str],
+        output: Callable[[bytes], None],
+        cancel: Cancel,
+        started: Callable[[ProcessIdentity | None], None],
     ) -> str:
         """Build the repository's Dockerfile; the new image's id.
 
@@ -98,8 +108,14 @@ class ImageBuilder:
             raise JobFailed("no_buildkit", "This worker has no docker command line with BuildKit.")
         with tempfile.TemporaryDirectory(prefix="openface-build-") as private:
             id_file = Path(private) / "image-id"
-            argv = [self._tool.path, *self._tool.build, "--progress=plain", f"--file={dockerfile}", f"--iidfile={id_file}",
-                    f"--tag={image_tag(claim)}"]
+            argv = [
+                self._tool.path,
+                *self._tool.build,
+                "--progress=plain",
+                f"--file={dockerfile}",
+                f"--iidfile={id_file}",
+                f"--tag={image_tag(claim)}",
+            ]
             argv += [f"--label={name}={value}" for name, value in labels.items()]
             environment = {**_client_environment(), **self._tool.environment}
             # public values, so they may stand here; as variables of the client they could redirect it (DOCKER_HOST)
@@ -113,8 +129,13 @@ class ImageBuilder:
             return id_file.read_text().strip()
 
     def _run(
-        self, argv: list[str], environment: Mapping[str, str], claim: Claim, output: Callable[[bytes], None],
-        cancel: Cancel, started: Callable[[ProcessIdentity | None], None],
+        self,
+        argv: list[str],
+        environment: Mapping[str, str],
+        claim: Claim,
+        output: Callable[[bytes], None],
+        cancel: Cancel,
+        started: Callable[[ProcessIdentity | None], None],
     ) -> None:
         limit = claim.limits.build_timeout_seconds or BUILD_TIMEOUT_SECONDS
         last = _LastLines()
@@ -124,7 +145,9 @@ class ImageBuilder:
             output(data)
 
         try:
-            code = run_command(argv, env=environment, output=hear, cancel=cancel, timeout_seconds=limit, started=started)
+            code = run_command(
+                argv, env=environment, output=hear, cancel=cancel, timeout_seconds=limit, started=started
+            )
         except CommandTimeout:
             raise JobFailed("build_timeout", f"The build took longer than its limit of {limit:.0f} s.") from None
         if code != 0:
@@ -136,8 +159,11 @@ def dockerfile_of(claim: Claim, source: Path) -> Path:
     dockerfile = source / "Dockerfile"
     if not dockerfile.is_file():
         if claim.app_file:
-            raise JobFailed("no_dockerfile", f"The repository has only an app_file ({claim.app_file}) and no Dockerfile; "
-                                             "workers that run containers need a Dockerfile.")
+            raise JobFailed(
+                "no_dockerfile",
+                f"The repository has only an app_file ({claim.app_file}) and no Dockerfile; "
+                "workers that run containers need a Dockerfile.",
+            )
         raise JobFailed("no_dockerfile", "The repository has neither a Dockerfile nor an app_file.")
     if not dockerfile.resolve().is_relative_to(source.resolve()):
         raise JobFailed("no_dockerfile", "The Dockerfile is a link that leaves the repository.")
@@ -146,8 +172,19 @@ def dockerfile_of(claim: Claim, source: Path) -> Path:
 
 def _client_environment() -> dict[str, str]:
     """What the docker client needs of our own environment: where the engine is, and its configuration."""
-    kept = ("PATH", "HOME", "LANG", "DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY",
-            "DOCKER_CONTEXT", "XDG_RUNTIME_DIR", "BUILDX_BUILDER", "BUILDX_CONFIG")
+    kept = (
+        "PATH",
+        "HOME",
+        "LANG",
+        "DOCKER_HOST",
+        "DOCKER_CONFIG",
+        "DOCKER_CERT_PATH",
+        "DOCKER_TLS_VERIFY",
+        "DOCKER_CONTEXT",
+        "XDG_RUNTIME_DIR",
+        "BUILDX_BUILDER",
+        "BUILDX_CONFIG",
+    )
     return {name: os.environ[name] for name in kept if name in os.environ}
 
 

@@ -29,7 +29,9 @@ def take_inventory(journal: Journal, found: Sequence[Found], work_dir: Path) -> 
         lease = record.facts.lease
         _end_child(record)
         if lease not in present and record.phase in COMING:
-            logger.info("unfinished job dropped", extra={"action": "job_dropped", "lease": lease, "phase": record.phase})
+            logger.info(
+                "unfinished job dropped", extra={"action": "job_dropped", "lease": lease, "phase": record.phase}
+            )
             journal.drop(lease)
             continue
         if lease in present and record.phase in ("leased", "building"):
@@ -43,8 +45,10 @@ def take_inventory(journal: Journal, found: Sequence[Found], work_dir: Path) -> 
 
 def _from_labels(one: Found) -> JobRecord:
     """A container without a journal entry (a lost data directory): the server tells what it knows of it."""
-    logger.warning("container adopted without a journal entry", extra={
-        "action": "adopted_from_labels", "lease": one.facts.lease, "container": one.reference})
+    logger.warning(
+        "container adopted without a journal entry",
+        extra={"action": "adopted_from_labels", "lease": one.facts.lease, "container": one.reference},
+    )
     return JobRecord(one.facts, phase="starting", image_id=one.image_id)
 
 

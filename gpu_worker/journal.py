@@ -45,10 +45,21 @@ class JobFacts:
     @classmethod
     def of(cls, claim: Claim) -> JobFacts:
         return cls(
-            job=claim.job, lease=claim.lease, attempt=claim.attempt, kind=claim.kind, mode=claim.mode,
-            owner=claim.owner, repo=claim.repo, repository_id=claim.repository_id, revision=claim.revision,
-            port=claim.port, gpus=claim.gpus, base_path=claim.base_path, limits=claim.limits,
-            startup_timeout_seconds=claim.startup_timeout_seconds, secret_names=tuple(sorted(claim.secrets)),
+            job=claim.job,
+            lease=claim.lease,
+            attempt=claim.attempt,
+            kind=claim.kind,
+            mode=claim.mode,
+            owner=claim.owner,
+            repo=claim.repo,
+            repository_id=claim.repository_id,
+            revision=claim.revision,
+            port=claim.port,
+            gpus=claim.gpus,
+            base_path=claim.base_path,
+            limits=claim.limits,
+            startup_timeout_seconds=claim.startup_timeout_seconds,
+            secret_names=tuple(sorted(claim.secrets)),
         )
 
     def dump(self) -> str:
@@ -97,9 +108,13 @@ class Journal:
         """Write the record; *durable* off for log positions, whose loss costs nothing but a repeat."""
         with record.lock:
             content = {
-                "facts": asdict(record.facts), "phase": record.phase, "image_id": record.image_id,
-                "runtime_token_sha256": record.runtime_token_sha256, "boot_id": record.boot_id,
-                "next_seq": record.next_seq, "last_event": record.last_event,
+                "facts": asdict(record.facts),
+                "phase": record.phase,
+                "image_id": record.image_id,
+                "runtime_token_sha256": record.runtime_token_sha256,
+                "boot_id": record.boot_id,
+                "next_seq": record.next_seq,
+                "last_event": record.last_event,
                 "child": asdict(record.child) if record.child else None,
                 "process": asdict(record.process) if record.process else None,
                 "pending": [event.wire() for event in record.pending],
@@ -117,8 +132,10 @@ class Journal:
             try:
                 records.append(_record(json.loads(path.read_text())))
             except (OSError, ValueError, KeyError, TypeError) as problem:
-                logger.error("journal entry set aside", extra={"action": "journal_damaged", "path": str(path),
-                                                               "problem": str(problem)})
+                logger.error(
+                    "journal entry set aside",
+                    extra={"action": "journal_damaged", "path": str(path), "problem": str(problem)},
+                )
                 path.rename(path.with_suffix(".damaged"))
         return records
 
@@ -128,9 +145,13 @@ class Journal:
 
 def _record(content: Mapping[str, Any]) -> JobRecord:
     return JobRecord(
-        facts=JobFacts.parse(json.dumps(content["facts"])), phase=content["phase"], image_id=content["image_id"],
-        runtime_token_sha256=content["runtime_token_sha256"], boot_id=content["boot_id"],
-        next_seq=content["next_seq"], last_event=content["last_event"],
+        facts=JobFacts.parse(json.dumps(content["facts"])),
+        phase=content["phase"],
+        image_id=content["image_id"],
+        runtime_token_sha256=content["runtime_token_sha256"],
+        boot_id=content["boot_id"],
+        next_seq=content["next_seq"],
+        last_event=content["last_event"],
         child=ProcessIdentity(**content["child"]) if content["child"] else None,
         process=ProcessIdentity(**content["process"]) if content["process"] else None,
         pending=[_event(event) for event in content["pending"]],

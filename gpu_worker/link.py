@@ -48,8 +48,11 @@ class Link:
         capabilities = self._machine.capabilities(picture)
         asked_at = time.monotonic()
         desired = self._client.register(
-            capabilities=capabilities, gpus=[gpu.wire() for gpu in picture.gpu.gpus], gateway_url=gateway_url,
-            holds=self._holds(picture), doctor=[check.wire() for check in doctor],
+            capabilities=capabilities,
+            gpus=[gpu.wire() for gpu in picture.gpu.gpus],
+            gateway_url=gateway_url,
+            holds=self._holds(picture),
+            doctor=[check.wire() for check in doctor],
         )
         with self._lock:
             self._capabilities_sent, self._beat = capabilities, 0
@@ -65,8 +68,12 @@ class Link:
             beat = self._beat
             changed = capabilities != self._capabilities_sent
         body: JsonObject = {
-            "beat": beat, "accepting": reason is None, "paused_reason": reason, "disk": picture.disk,
-            "gpus": [gpu.wire() for gpu in picture.gpu.gpus], "holds": self._holds(picture),
+            "beat": beat,
+            "accepting": reason is None,
+            "paused_reason": reason,
+            "disk": picture.disk,
+            "gpus": [gpu.wire() for gpu in picture.gpu.gpus],
+            "holds": self._holds(picture),
         }
         if changed:
             body["capabilities"] = capabilities
@@ -103,7 +110,9 @@ class Link:
 
     def _take(self, desired: Desired, asked_at: float) -> None:
         if desired.gateway not in (None, self.gateway):
-            logger.info("gateway seen by the control plane", extra={"action": "gateway_state", "state": desired.gateway})
+            logger.info(
+                "gateway seen by the control plane", extra={"action": "gateway_state", "state": desired.gateway}
+            )
         if desired.standing != self.standing:
             logger.info("standing changed", extra={"action": "standing", "standing": desired.standing})
         self.intervals, self.standing, self.gateway = desired.intervals, desired.standing, desired.gateway

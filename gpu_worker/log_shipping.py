@@ -29,7 +29,10 @@ class RateLimit:
     """A token bucket over bytes, shared by the streams of one job."""
 
     def __init__(
-        self, *, per_second: float = RATE_BYTES_PER_SECOND, burst: float = BURST_BYTES,
+        self,
+        *,
+        per_second: float = RATE_BYTES_PER_SECOND,
+        burst: float = BURST_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._per_second, self._burst, self._clock = per_second, burst, clock
@@ -63,8 +66,15 @@ class LogStream:
     have already is skipped as it comes by; other streams simply go on behind it.
     """
 
-    def __init__(self, name: str, secrets: Iterable[str] = (), *, start: Mark | None = None, replays: bool = False,
-                 rate: RateLimit | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        secrets: Iterable[str] = (),
+        *,
+        start: Mark | None = None,
+        replays: bool = False,
+        rate: RateLimit | None = None,
+    ) -> None:
         self.name = name
         self._replays = replays
         self._skip = 0

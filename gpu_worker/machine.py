@@ -92,7 +92,10 @@ class Machine:
             found = None
         engine = self._engine()
         picture = Picture(
-            gpu=self._probe.report(self._lease_of_pid), engine=engine, disk=self._disk(engine), found=found,
+            gpu=self._probe.report(self._lease_of_pid),
+            engine=engine,
+            disk=self._disk(engine),
+            found=found,
             taken_at=taken_at,
         )
         self._picture = picture
@@ -114,7 +117,10 @@ class Machine:
         except EngineError as problem:
             return EngineFacts(available=False, error=str(problem)[:1000])
         return EngineFacts(
-            available=True, version=info.get("ServerVersion"), engine_id=info.get("ID"), root=info.get("DockerRootDir"),
+            available=True,
+            version=info.get("ServerVersion"),
+            engine_id=info.get("ID"),
+            root=info.get("DockerRootDir"),
             gpu_runtime=_gpu_runtime(info),
         )
 
@@ -135,15 +141,25 @@ class Machine:
             self._buildkit = find_build_tool() is not None
         gpu, engine = picture.gpu, picture.engine
         return {
-            "worker_id": self._worker_id, "name": self._config.name or None, "os": _os_name(), "arch": platform.machine(),
-            "hostname": socket.gethostname(), "machine_hint": machine_hint(), "engine_id": engine.engine_id,
-            "worker_version": __version__, "executor": self._executor.name,
+            "worker_id": self._worker_id,
+            "name": self._config.name or None,
+            "os": _os_name(),
+            "arch": platform.machine(),
+            "hostname": socket.gethostname(),
+            "machine_hint": machine_hint(),
+            "engine_id": engine.engine_id,
+            "worker_version": __version__,
+            "executor": self._executor.name,
             "docker": {
-                "available": engine.available, "version": engine.version,
-                "buildkit": self._buildkit if engine.available else None, "gpu_runtime": engine.gpu_runtime,
+                "available": engine.available,
+                "version": engine.version,
+                "buildkit": self._buildkit if engine.available else None,
+                "gpu_runtime": engine.gpu_runtime,
                 "error": engine.error,
             },
-            "driver_version": gpu.driver_version, "cuda_version": gpu.cuda_version, "features": _features(gpu),
+            "driver_version": gpu.driver_version,
+            "cuda_version": gpu.cuda_version,
+            "features": _features(gpu),
             "max_jobs": {"gpu": self._config.max_gpu_jobs if gpu.gpus else 0, "cpu": self._config.max_cpu_jobs},
             "gpu_count": gpu.count,
         }

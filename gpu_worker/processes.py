@@ -56,7 +56,12 @@ class ProcessExecutor:
     # -- build -------------------------------------------------------------------------------------------------
 
     def prepare(
-        self, claim: Claim, source: Path, *, output: Callable[[bytes], None], cancel: Cancel,
+        self,
+        claim: Claim,
+        source: Path,
+        *,
+        output: Callable[[bytes], None],
+        cancel: Cancel,
         started: Callable[[ProcessIdentity | None], None],
     ) -> Prepared:
         arguments = _arguments(claim, source)
@@ -70,8 +75,13 @@ class ProcessExecutor:
         return Prepared(argv=(str(python), *arguments), directory=directory)
 
     def _python(
-        self, claim: Claim, wanted: bytes | None, requirements: Path, output: Callable[[bytes], None],
-        cancel: Cancel, started: Callable[[ProcessIdentity | None], None],
+        self,
+        claim: Claim,
+        wanted: bytes | None,
+        requirements: Path,
+        output: Callable[[bytes], None],
+        cancel: Cancel,
+        started: Callable[[ProcessIdentity | None], None],
     ) -> Path:
         """The interpreter of a venv with these requirements; made once, used by every job that wants the same."""
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -84,18 +94,40 @@ class ProcessExecutor:
                 return venv / "bin" / "python"
             shutil.rmtree(venv, ignore_errors=True)
             limit = claim.limits.build_timeout_seconds or BUILD_TIMEOUT_SECONDS
-            commands: list[list[str]] = [[_base_python(), "-m", "venv", *([] if wanted else ["--without-pip"]), str(venv)]]
+            commands: list[list[str]] = [
+                [_base_python(), "-m", "venv", *([] if wanted else ["--without-pip"]), str(venv)]
+            ]
             if wanted:
-                commands.append([str(venv / "bin/python"), "-m", "pip", "install", "--disable-pip-version-check",
-                                 "--no-input", "--requirement", str(requirements)])
+                commands.append(
+                    [
+                        str(venv / "bin/python"),
+                        "-m",
+                        "pip",
+                        "install",
+                        "--disable-pip-version-check",
+                        "--no-input",
+                        "--requirement",
+                        str(requirements),
+                    ]
+                )
             for argv in commands:
                 try:
-                    code = run_command(argv, env=_build_environment(), output=output, cancel=cancel,
-                                       timeout_seconds=limit, started=started)
+                    code = run_command(
+                        argv,
+                        env=_build_environment(),
+                        output=output,
+                        cancel=cancel,
+                        timeout_seconds=limit,
+                        started=started,
+                    )
                 except CommandTimeout:
-                    raise JobFailed("build_timeout", f"The installation took longer than its limit of {limit:.0f} s.") from None
+                    raise JobFailed(
+                        "build_timeout", f"The installation took longer than its limit of {limit:.0f} s."
+                    ) from None
                 if code != 0:
-                    raise JobFailed("build_failed", f"Installing requirements.txt ended with code {code}; see the build log.")
+                    raise JobFailed(
+                        "build_failed", f"Installing requirements.txt ended with code {code}; see the build log."
+                    )
             complete.touch()
         return venv / "bin" / "python"
 
@@ -106,7 +138,12 @@ class ProcessExecutor:
     # -- run ---------------------------------------------------------------------------------------------------
 
     def launch(
-        self, record: JobRecord, prepared: Prepared, *, variables: Mapping[str, str], secrets: Mapping[str, str],
+        self,
+        record: JobRecord,
+        prepared: Prepared,
+        *,
+        variables: Mapping[str, str],
+        secrets: Mapping[str, str],
         assigned: Sequence[Gpu],
     ) -> Runtime:
         facts = record.facts
@@ -116,9 +153,15 @@ class ProcessExecutor:
         run, port = self._runs / facts.lease, _free_port()
         environment = {
             **_run_environment(run),
-            **_for_this_host(job_environment(
-                facts, variables=variables, secrets=secrets, port=port, assigned=assigned), facts.port, port),
-            "PORT": str(port), WORKER_VARIABLE: self._worker_id, LEASE_VARIABLE: facts.lease, "PYTHONUNBUFFERED": "1",
+            **_for_this_host(
+                job_environment(facts, variables=variables, secrets=secrets, port=port, assigned=assigned),
+                facts.port,
+                port,
+            ),
+            "PORT": str(port),
+            WORKER_VARIABLE: self._worker_id,
+            LEASE_VARIABLE: facts.lease,
+            "PYTHONUNBUFFERED": "1",
         }
         for former in ("exit-code", "leader"):
             (run / former).unlink(missing_ok=True)
@@ -127,10 +170,20 @@ class ProcessExecutor:
         with open(run / "output", "ab") as output:
             try:
                 child = subprocess.Popen(
-                    ["/bin/sh", "-c", _KEEP_EXIT_CODE, "sh", str(run / "exit-code"),
-                     *(argument.replace("{port}", str(port)) for argument in prepared.argv)],
-                    cwd=prepared.directory, env=environment, stdin=subprocess.DEVNULL, stdout=output,
-                    stderr=subprocess.STDOUT, start_new_session=True,
+                    [
+                        "/bin/sh",
+                        "-c",
+                        _KEEP_EXIT_CODE,
+                        "sh",
+                        str(run / "exit-code"),
+                        *(argument.replace("{port}", str(port)) for argument in prepared.argv),
+                    ],
+                    cwd=prepared.directory,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
                 )
             except OSError as problem:
                 raise JobFailed("start_failed", f"The app could not be started: {problem}") from problem
@@ -301,8 +354,18 @@ def _arguments(claim: Claim, source: Path) -> tuple[str, ...]:
     if not path.resolve().is_relative_to(source.resolve()) or not path.is_file():
         raise JobFailed("no_app_file", f"The app_file {claim.app_file} is not in the repository.")
     if claim.sdk == "streamlit":
-        return ("-m", "streamlit", "run", claim.app_file, "--server.headless", "true", "--server.address", "127.0.0.1",
-                "--server.port", "{port}")
+        return (
+            "-m",
+            "streamlit",
+            "run",
+            claim.app_file,
+            "--server.headless",
+            "true",
+            "--server.address",
+            "127.0.0.1",
+            "--server.port",
+            "{port}",
+        )
     return (claim.app_file,)
 
 
@@ -324,8 +387,21 @@ def _base_python() -> str:
 
 
 def _build_environment() -> dict[str, str]:
-    kept = ("PATH", "HOME", "LANG", "TMPDIR", "PIP_INDEX_URL", "PIP_CACHE_DIR", "PIP_CERT", "SSL_CERT_FILE",
-            "REQUESTS_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "PIP_CONFIG_FILE")
+    kept = (
+        "PATH",
+        "HOME",
+        "LANG",
+        "TMPDIR",
+        "PIP_INDEX_URL",
+        "PIP_CACHE_DIR",
+        "PIP_CERT",
+        "SSL_CERT_FILE",
+        "REQUESTS_CA_BUNDLE",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+        "PIP_CONFIG_FILE",
+    )
     return {name: os.environ[name] for name in kept if name in os.environ}
 
 
@@ -338,4 +414,3 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-

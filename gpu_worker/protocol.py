@@ -149,7 +149,9 @@ class Enrollment:
     def read(cls, message: object) -> Enrollment:
         fields = Fields(message, "enroll answer")
         return cls(
-            worker_id=fields.text("worker_id"), name=fields.text("name"), credential=fields.text("credential"),
+            worker_id=fields.text("worker_id"),
+            name=fields.text("name"),
+            credential=fields.text("credential"),
             intervals=Intervals.read(fields.nested("intervals")),
         )
 
@@ -170,9 +172,13 @@ class Instruction:
     @classmethod
     def read(cls, fields: Fields) -> Instruction:
         return cls(
-            lease=fields.text("lease"), want=fields.text("want"), reason=fields.optional_text("reason"),
-            grace_seconds=fields.optional_number("grace_s"), expires_in_seconds=fields.optional_number("expires_in_s"),
-            next_seq=fields.optional_integer("next_seq"), log_offsets=fields.integer_map("log_offsets"),
+            lease=fields.text("lease"),
+            want=fields.text("want"),
+            reason=fields.optional_text("reason"),
+            grace_seconds=fields.optional_number("grace_s"),
+            expires_in_seconds=fields.optional_number("expires_in_s"),
+            next_seq=fields.optional_integer("next_seq"),
+            log_offsets=fields.integer_map("log_offsets"),
             runtime_token=fields.optional_text("runtime_token"),
         )
 
@@ -191,8 +197,10 @@ class Desired:
     def read(cls, message: object) -> Desired:
         fields = Fields(message, "answer")
         return cls(
-            intervals=Intervals.read(fields.nested("intervals")), standing=fields.text("standing"),
-            gateway=fields.optional_text("gateway"), session=fields.optional_integer("session"),
+            intervals=Intervals.read(fields.nested("intervals")),
+            standing=fields.text("standing"),
+            gateway=fields.optional_text("gateway"),
+            session=fields.optional_integer("session"),
             leases=tuple(Instruction.read(item) for item in fields.objects("leases")),
         )
 
@@ -211,8 +219,10 @@ class Limits:
     @classmethod
     def read(cls, fields: Fields) -> Limits:
         return cls(
-            memory_mib=fields.optional_integer("memory_mib"), cpus=fields.optional_number("cpus"),
-            pids=fields.optional_integer("pids"), shm_mib=fields.optional_integer("shm_mib"),
+            memory_mib=fields.optional_integer("memory_mib"),
+            cpus=fields.optional_number("cpus"),
+            pids=fields.optional_integer("pids"),
+            shm_mib=fields.optional_integer("shm_mib"),
             build_timeout_seconds=fields.optional_number("build_timeout_s"),
             stop_after_disconnect_seconds=fields.optional_number("stop_after_disconnect_s"),
         )
@@ -254,15 +264,29 @@ class Claim:
         if not isinstance(repository_id, (str, int)):
             raise WireError("claim answer lacks repository_id")
         return cls(
-            job=fields.text("id"), lease=fields.text("lease"), attempt=fields.integer("attempt"),
-            kind=fields.text("kind"), mode=fields.text("mode"), owner=fields.text("owner"), repo=fields.text("repo"),
-            repository_id=str(repository_id), revision=fields.text("revision"), clone_url=fields.text("clone_url"),
-            source_token=fields.text("source_token"), runtime_token=fields.text("runtime_token"),
-            base_path=fields.text("base_path"), port=fields.integer("port"), gpus=fields.texts("gpus"),
-            environment=fields.text_map("environment"), secrets=fields.text_map("secrets"),
-            build_args=fields.text_map("build_args"), limits=Limits.read(fields.nested("limits")),
-            lease_expires_in_seconds=fields.number("lease_expires_in_s"), sdk=fields.optional_text("sdk"),
-            app_file=fields.optional_text("app_file"), startup_timeout_seconds=fields.optional_number("startup_timeout_s"),
+            job=fields.text("id"),
+            lease=fields.text("lease"),
+            attempt=fields.integer("attempt"),
+            kind=fields.text("kind"),
+            mode=fields.text("mode"),
+            owner=fields.text("owner"),
+            repo=fields.text("repo"),
+            repository_id=str(repository_id),
+            revision=fields.text("revision"),
+            clone_url=fields.text("clone_url"),
+            source_token=fields.text("source_token"),
+            runtime_token=fields.text("runtime_token"),
+            base_path=fields.text("base_path"),
+            port=fields.integer("port"),
+            gpus=fields.texts("gpus"),
+            environment=fields.text_map("environment"),
+            secrets=fields.text_map("secrets"),
+            build_args=fields.text_map("build_args"),
+            limits=Limits.read(fields.nested("limits")),
+            lease_expires_in_seconds=fields.number("lease_expires_in_s"),
+            sdk=fields.optional_text("sdk"),
+            app_file=fields.optional_text("app_file"),
+            startup_timeout_seconds=fields.optional_number("startup_timeout_s"),
             artifacts_url=fields.optional_text("artifacts_url"),
         )
 
@@ -283,9 +307,12 @@ class Receipt:
         fields = Fields(message, "events answer")
         stop = fields.nested("stop")
         return cls(
-            accepted_through=fields.integer("accepted_through"), log_offsets=fields.integer_map("log_offsets") or {},
-            state=fields.text("state"), stop_wished=fields.raw("stop") not in (None, False),
-            stop_reason=stop.optional_text("reason"), stop_grace_seconds=stop.optional_number("grace_s"),
+            accepted_through=fields.integer("accepted_through"),
+            log_offsets=fields.integer_map("log_offsets") or {},
+            state=fields.text("state"),
+            stop_wished=fields.raw("stop") not in (None, False),
+            stop_reason=stop.optional_text("reason"),
+            stop_grace_seconds=stop.optional_number("grace_s"),
         )
 
 
@@ -333,13 +360,22 @@ class Gpu:
 
     def wire(self) -> JsonObject:
         return {
-            "uuid": self.uuid, "index": self.index, "vendor": self.vendor, "model": self.model,
-            "total_vram_mib": self.total_vram_mib, "free_vram_mib": self.free_vram_mib,
+            "uuid": self.uuid,
+            "index": self.index,
+            "vendor": self.vendor,
+            "model": self.model,
+            "total_vram_mib": self.total_vram_mib,
+            "free_vram_mib": self.free_vram_mib,
             "ours": [{"lease": use.lease, "mib": use.mib} for use in self.ours],
             "foreign": [{"pid": other.pid, "name": other.name, "mib": other.mib} for other in self.foreign],
-            "utilization_pct": self.utilization_pct, "temperature_c": self.temperature_c, "power_w": self.power_w,
-            "compute_capability": self.compute_capability, "mig": self.mig, "healthy": self.healthy,
-            "error": self.error, "simulated": self.simulated,
+            "utilization_pct": self.utilization_pct,
+            "temperature_c": self.temperature_c,
+            "power_w": self.power_w,
+            "compute_capability": self.compute_capability,
+            "mig": self.mig,
+            "healthy": self.healthy,
+            "error": self.error,
+            "simulated": self.simulated,
         }
 
 
@@ -355,7 +391,10 @@ class Hold:
 
     def wire(self) -> JsonObject:
         return {
-            "lease": self.lease, "state": self.state, "image_id": self.image_id, "container": self.container,
+            "lease": self.lease,
+            "state": self.state,
+            "image_id": self.image_id,
+            "container": self.container,
             "healthy": self.healthy,
         }
 

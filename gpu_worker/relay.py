@@ -151,7 +151,9 @@ class _Exchange:
             # the app answered without reading all: the rest of the request is nobody's
             await _linger(self.client, sending)
             return False
-        self.app_reusable = response.keeps_alive and not isinstance(body, BodyUntilClose) and sending.exception() is None
+        self.app_reusable = (
+            response.keeps_alive and not isinstance(body, BodyUntilClose) and sending.exception() is None
+        )
         return keep
 
     def _request_head(self) -> bytes:

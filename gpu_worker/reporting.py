@@ -37,8 +37,15 @@ class JobReport:
     """
 
     def __init__(
-        self, record: JobRecord, client: ControlPlane, journal: Journal, *, secrets: Iterable[str],
-        on_receipt: Callable[[Receipt], None], on_stale: Callable[[], None], on_final: Callable[[Final], None],
+        self,
+        record: JobRecord,
+        client: ControlPlane,
+        journal: Journal,
+        *,
+        secrets: Iterable[str],
+        on_receipt: Callable[[Receipt], None],
+        on_stale: Callable[[], None],
+        on_final: Callable[[Final], None],
     ) -> None:
         self._record, self._client, self._journal = record, client, journal
         self._on_receipt, self._on_stale, self._on_final = on_receipt, on_stale, on_final
@@ -149,8 +156,10 @@ class JobReport:
         except CredentialInvalid:
             return LONGEST_BACKOFF_SECONDS
         except (CallFailed, WireError) as problem:
-            logger.warning("report not delivered", extra={
-                "action": "report_delayed", "lease": self._record.facts.lease, "problem": str(problem)})
+            logger.warning(
+                "report not delivered",
+                extra={"action": "report_delayed", "lease": self._record.facts.lease, "problem": str(problem)},
+            )
             return min(max(backoff * 2, FIRST_BACKOFF_SECONDS), LONGEST_BACKOFF_SECONDS)
         finally:
             with self._delivered:
@@ -178,7 +187,12 @@ class JobReport:
         with self._record.lock:
             events = self._record.pending[:EVENTS_PER_BATCH]
         left = sum(stream.backlog for stream in self._streams.values()) - sum(len(one.text.encode()) for one in logs)
-        if events and events[-1].kind in FINAL_KINDS and left > 0 and time.monotonic() < self._final_at + LOGS_FIRST_SECONDS:
+        if (
+            events
+            and events[-1].kind in FINAL_KINDS
+            and left > 0
+            and time.monotonic() < self._final_at + LOGS_FIRST_SECONDS
+        ):
             return events[:-1]
         return events
 
@@ -209,8 +223,15 @@ class JobReport:
 
     def _without_the_refused(self, events: list[Event], logs: list[LogChunk], refusal: Refused) -> None:
         """The server takes this batch never. Logs are what may be lost; an event alone that it refuses is a defect."""
-        logger.error("report refused", extra={"action": "report_refused", "lease": self._record.facts.lease,
-                                              "code": refusal.code, "problem": refusal.detail})
+        logger.error(
+            "report refused",
+            extra={
+                "action": "report_refused",
+                "lease": self._record.facts.lease,
+                "code": refusal.code,
+                "problem": refusal.detail,
+            },
+        )
         for chunk in logs:
             self._streams[chunk.stream].refused(len(chunk.text.encode()))
         if not events:
@@ -219,7 +240,7 @@ class JobReport:
             self._deliver(events, [])
         else:
             with self._record.lock:
-                self._record.pending = self._record.pending[len(events):]
+                self._record.pending = self._record.pending[len(events) :]
 
     # -- event numbers -----------------------------------------------------------------------------------------
 

@@ -95,7 +95,9 @@ class Wish:
 
 
 class JobRunner:
-    def __init__(self, record: JobRecord, tools: Tools, *, claim: Claim | None, on_end: Callable[[JobRunner], None]) -> None:
+    def __init__(
+        self, record: JobRecord, tools: Tools, *, claim: Claim | None, on_end: Callable[[JobRunner], None]
+    ) -> None:
         """A runner for a fresh *claim*, or (None) for what a former process of this worker left."""
         self._record, self._tools, self._claim, self._on_end = record, tools, claim, on_end
         self._wish: Wish | None = None
@@ -159,8 +161,11 @@ class JobRunner:
 
     def hold(self) -> Hold:
         return Hold(
-            lease=self.facts.lease, state=self._record.phase, image_id=self._record.image_id,
-            container=self._runtime.reference if self._runtime else None, healthy=self._healthy,
+            lease=self.facts.lease,
+            state=self._record.phase,
+            image_id=self._record.image_id,
+            container=self._runtime.reference if self._runtime else None,
+            healthy=self._healthy,
         )
 
     @property
@@ -177,7 +182,9 @@ class JobRunner:
         except Exception:
             # the outermost net of a job: a defect here must neither take the worker along nor leave a container
             logger.exception("runner failed", extra={"action": "runner_failed", "lease": self.facts.lease})
-            self._tell("failed", reason="worker_error", detail="The worker met an unexpected problem; its log says more.")
+            self._tell(
+                "failed", reason="worker_error", detail="The worker met an unexpected problem; its log says more."
+            )
         while True:
             try:
                 self._leave_nothing()
@@ -215,7 +222,9 @@ class JobRunner:
         claim = self._claim
         assert claim is not None
         gpus = ", ".join(claim.gpus) or "none"
-        self._system(f"revision {claim.revision} · worker {self._tools.worker_name} · lease {claim.lease} · gpus {gpus}")
+        self._system(
+            f"revision {claim.revision} · worker {self._tools.worker_name} · lease {claim.lease} · gpus {gpus}"
+        )
         self._enter("building")
         self._tell("building")
         prepared = self._with_source(claim)
@@ -235,7 +244,8 @@ class JobRunner:
             self._raise_if_wished()
             try:
                 return self._tools.executor.launch(
-                    self._record, prepared, variables=claim.environment, secrets=claim.secrets, assigned=assigned)
+                    self._record, prepared, variables=claim.environment, secrets=claim.secrets, assigned=assigned
+                )
             except EngineSilent as problem:
                 self._note_engine(problem)
             except EngineError as problem:
@@ -248,9 +258,14 @@ class JobRunner:
         shutil.rmtree(work, ignore_errors=True)
         output = self._stream_writer("build")
         try:
-            self._tools.sources.fetch(claim, work / "source", output=output, cancel=self._wished, started=self._note_child)
-            return self._patiently(lambda: self._tools.executor.prepare(
-                claim, work / "source", output=output, cancel=self._wished, started=self._note_child))
+            self._tools.sources.fetch(
+                claim, work / "source", output=output, cancel=self._wished, started=self._note_child
+            )
+            return self._patiently(
+                lambda: self._tools.executor.prepare(
+                    claim, work / "source", output=output, cancel=self._wished, started=self._note_child
+                )
+            )
         finally:
             self._note_child(None)
             self._end_stream("build")
@@ -343,8 +358,11 @@ class JobRunner:
                 answers = state.status == "running" and answers_tcp(self._address(runtime))
                 refusals = 0 if answers else refusals + 1
                 self._known_address = self._known_address if answers else None  # an engine's restart may move it
-                self._judge(healthy=answers, certain=answers or refusals >= UNHEALTHY_AFTER or state.status == "paused",
-                            detail="paused" if state.status == "paused" else f"nothing answers on port {self.facts.port}")
+                self._judge(
+                    healthy=answers,
+                    certain=answers or refusals >= UNHEALTHY_AFTER or state.status == "paused",
+                    detail="paused" if state.status == "paused" else f"nothing answers on port {self.facts.port}",
+                )
             self._wished.wait(min(LONGEST_WATCH_SECONDS, self._tools.intervals().heartbeat_seconds))
 
     def _exited(self, state: RuntimeState) -> None:
@@ -435,8 +453,10 @@ class JobRunner:
             except Final as final:
                 self._tools.on_final(final)
             except (CallFailed, WireError) as problem:
-                logger.info("lease not renewed yet", extra={
-                    "action": "renewal_waits", "lease": self.facts.lease, "problem": str(problem)})
+                logger.info(
+                    "lease not renewed yet",
+                    extra={"action": "renewal_waits", "lease": self.facts.lease, "problem": str(problem)},
+                )
             with self._renewed:  # a heartbeat may bring it too
                 if self._renewal_asked_at < since:
                     self._renewed.wait(min(RENEWAL_RETRY_SECONDS, self._tools.intervals().heartbeat_seconds))
@@ -447,7 +467,9 @@ class JobRunner:
         limit = self.facts.limits.stop_after_disconnect_seconds
         if limit is not None and time.monotonic() - self._tools.contact_at() > limit:
             self._halt(DEFAULT_GRACE_SECONDS)
-            raise JobFailed("disconnected", f"The control plane was not heard from for {limit:.0f} s, the limit of this job.")
+            raise JobFailed(
+                "disconnected", f"The control plane was not heard from for {limit:.0f} s, the limit of this job."
+            )
 
     def _raise_if_wished(self) -> None:
         if self._wished.is_set():
@@ -459,8 +481,13 @@ class JobRunner:
         secrets = self._secrets()
         self._mask = Masker(secrets)
         self._report = JobReport(
-            self._record, self._tools.client, self._tools.journal, secrets=secrets, on_receipt=self._on_receipt,
-            on_stale=lambda: self.wish(Wish("lost", "the lease is not ours any more")), on_final=self._tools.on_final,
+            self._record,
+            self._tools.client,
+            self._tools.journal,
+            secrets=secrets,
+            on_receipt=self._on_receipt,
+            on_stale=lambda: self.wish(Wish("lost", "the lease is not ours any more")),
+            on_final=self._tools.on_final,
         )
         if self._claim is not None:
             self._report.start()  # an adopted job's waits for register: before it there is no session to report in
@@ -487,7 +514,8 @@ class JobRunner:
         self._record.boot_id = self._record.boot_id or boot_id()
         self._tools.journal.save(self._record)
         pump = threading.Thread(
-            target=self._pump_output, args=(runtime,), name=f"output-{self.facts.lease[:8]}", daemon=True)
+            target=self._pump_output, args=(runtime,), name=f"output-{self.facts.lease[:8]}", daemon=True
+        )
         pump.start()
         self._output_thread = pump
 
@@ -499,7 +527,9 @@ class JobRunner:
             for data, position in runtime.follow(mark.position if mark else None, _Never()):
                 stream.write(data, position=position)
         except EngineError as problem:
-            logger.info("output ended", extra={"action": "output_ended", "lease": self.facts.lease, "problem": str(problem)})
+            logger.info(
+                "output ended", extra={"action": "output_ended", "lease": self.facts.lease, "problem": str(problem)}
+            )
         stream.end()
 
     def _finish_logs(self) -> None:
@@ -556,8 +586,9 @@ class JobRunner:
                 time.sleep(ENGINE_RETRY_SECONDS)
 
     def _note_engine(self, problem: EngineError) -> None:
-        logger.warning("engine trouble", extra={
-            "action": "engine_trouble", "lease": self.facts.lease, "problem": str(problem)})
+        logger.warning(
+            "engine trouble", extra={"action": "engine_trouble", "lease": self.facts.lease, "problem": str(problem)}
+        )
 
     def _enter(self, phase: str) -> None:
         self._record.phase = phase

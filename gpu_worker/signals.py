@@ -20,7 +20,11 @@ class SignalListener:
     """*on_work* hears that a job may wait, *on_wish* that the server wants something done; neither may block."""
 
     def __init__(
-        self, client: ControlPlane, *, on_work: Callable[[], None], on_wish: Callable[[], None],
+        self,
+        client: ControlPlane,
+        *,
+        on_work: Callable[[], None],
+        on_wish: Callable[[], None],
         on_final: Callable[[Final], None],
     ) -> None:
         self._client, self._on_work, self._on_wish, self._on_final = client, on_work, on_wish, on_final

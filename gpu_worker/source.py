@@ -26,7 +26,12 @@ class SourceFetcher:
         self._verify_tls = verify_tls
 
     def fetch(
-        self, claim: Claim, directory: Path, *, output: Callable[[bytes], None], cancel: Cancel,
+        self,
+        claim: Claim,
+        directory: Path,
+        *,
+        output: Callable[[bytes], None],
+        cancel: Cancel,
         started: Callable[[ProcessIdentity | None], None] | None = None,
     ) -> None:
         """Fill the new *directory* with the tree of the claim's commit, LFS files and submodules included.
@@ -49,7 +54,13 @@ class SourceFetcher:
         if git.run("fetch", "--quiet", "--depth", "1", claim.clone_url, claim.revision) == 0:
             return
         # a server may refuse a bare id: take every branch and tag and look there
-        everything = ("fetch", "--quiet", claim.clone_url, "+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
+        everything = (
+            "fetch",
+            "--quiet",
+            claim.clone_url,
+            "+refs/heads/*:refs/remotes/origin/*",
+            "+refs/tags/*:refs/tags/*",
+        )
         if git.run(*everything) != 0:
             raise JobFailed("source_failed", f"The repository could not be fetched: {git.last_words()}")
         if git.run("cat-file", "-e", claim.revision + "^{commit}") != 0:
@@ -81,9 +92,15 @@ class SourceFetcher:
         elif not self._verify_tls:
             settings["http.sslVerify"] = "false"
         environment = {
-            "PATH": os.environ.get("PATH", os.defpath), "HOME": str(directory), "LANG": "C.UTF-8",
-            "GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "https:http", "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": os.devnull, "GIT_LFS_SKIP_SMUDGE": "1", "GIT_CONFIG_COUNT": str(len(settings)),
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(directory),
+            "LANG": "C.UTF-8",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_ALLOW_PROTOCOL": "https:http",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_LFS_SKIP_SMUDGE": "1",
+            "GIT_CONFIG_COUNT": str(len(settings)),
         }
         for place, (key, value) in enumerate(settings.items()):
             environment |= {f"GIT_CONFIG_KEY_{place}": key, f"GIT_CONFIG_VALUE_{place}": value}
@@ -94,7 +111,11 @@ class _Git:
     """git in one directory; keeps its last output for an error's sentence."""
 
     def __init__(
-        self, directory: Path, environment: dict[str, str], output: Callable[[bytes], None], cancel: Cancel,
+        self,
+        directory: Path,
+        environment: dict[str, str],
+        output: Callable[[bytes], None],
+        cancel: Cancel,
         started: Callable[[ProcessIdentity | None], None] | None,
     ) -> None:
         self._directory, self._environment = directory, environment
@@ -105,13 +126,20 @@ class _Git:
         self._last = b""
         try:
             return run_command(
-                ("git", *arguments), cwd=self._directory, env=self._environment, output=self._hear,
-                cancel=self._cancel, timeout_seconds=FETCH_TIMEOUT_SECONDS, started=self._started,
+                ("git", *arguments),
+                cwd=self._directory,
+                env=self._environment,
+                output=self._hear,
+                cancel=self._cancel,
+                timeout_seconds=FETCH_TIMEOUT_SECONDS,
+                started=self._started,
             )
         except FileNotFoundError:
             raise JobFailed("source_failed", "git is not installed on this worker.") from None
         except CommandTimeout:
-            raise JobFailed("source_failed", f"git {arguments[0]} took longer than {FETCH_TIMEOUT_SECONDS:.0f} s.") from None
+            raise JobFailed(
+                "source_failed", f"git {arguments[0]} took longer than {FETCH_TIMEOUT_SECONDS:.0f} s."
+            ) from None
 
     def must(self, *arguments: str, reason: str) -> None:
         if self.run(*arguments) != 0:

@@ -1,0 +1,72 @@
+"""Fixtures of the worker's suite: a control plane with git, and a worker that is gone after the test."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gpu_worker.control_plane import ControlPlane
+from tests.gpu_worker.worker import WorkerProcess
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    plane = ControlPlane(tmp_path / "git")
+    plane.start()
+    yield plane
+    plane.stop()
+    assert plane.wire_faults == []
+
+
+@pytest.fixture
+def make_worker(plane: ControlPlane, tmp_path: Path) -> Iterator[Callable[..., WorkerProcess]]:
+    """Makes (does not start) workers; afterwards none is left, nor anything they ran."""
+    made: list[WorkerProcess] = []
+
+    def make(*, executor: str = "process", **settings: str) -> WorkerProcess:
+        directory = tmp_path / f"worker-{len(made)}"
+        directory.mkdir()
+        made.append(WorkerProcess(plane, directory, executor=executor, settings=settings))
+        return made[-1]
+
+    yield make
+    for worker in made:
+        clear_away(worker)
+
+
+def clear_away(worker: WorkerProcess) -> None:
+    """Kill the worker and whatever it left, by its own marks."""
+    from gpu_worker.agent import make_executor
+    from gpu_worker.config import load
+    from gpu_worker.containers import ContainerEngine
+    from gpu_worker.journal import JobRecord
+
+    if worker.process is not None and worker.process.poll() is None:
+        worker.kill()
+    if worker.plane.worker_id is None:
+        return
+    executor = make_executor(load(worker.environment), worker.plane.worker_id)
+    for found in executor.inventory():
+        runtime = executor.find(JobRecord(found.facts))
+        if runtime is not None:
+            runtime.remove()
+    if isinstance(executor, ContainerEngine):
+        executor.remove_stray_networks(set())
+
+
+def ask(worker: WorkerProcess, lease: str, path: str = "/", *, token: str | None = None) -> tuple[int, Any]:
+    """GET through the worker's gateway, as the data plane does; the status and the JSON body."""
+    connection = http.client.HTTPConnection(*worker.address(), timeout=10)
+    try:
+        given = worker.plane.runtime_token(lease) if token is None else token
+        connection.request("GET", f"/lease/{lease}{path}", headers={"X-OpenFace-Runtime": given})
+        answer = connection.getresponse()
+        body = answer.read()
+        return answer.status, json.loads(body) if body.startswith(b"{") else body
+    finally:
+        connection.close()
