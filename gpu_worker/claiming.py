@@ -7,6 +7,7 @@ import random
 import threading
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 
 from gpu_worker.client import ControlPlane
 from gpu_worker.config import WorkerConfig
@@ -91,6 +92,8 @@ class ClaimLoop:
                 "space": f"{claim.owner}/{claim.repo}",
             },
         )
+        if self._config.base_image:  # the claim's own arguments win
+            claim = replace(claim, build_args={"BASE_IMAGE": self._config.base_image, **claim.build_args})
         self._take(claim)
         return True
 

@@ -34,6 +34,8 @@ class WorkerConfig:
     data_dir: Path = DEFAULT_DATA_DIR
     executor: str = "docker"
     simulate_gpus: Path | None = None
+    base_image: str = ""
+    """What Dockerfiles with `ARG BASE_IMAGE` build on here instead of their default, for machines without a registry."""
 
     def gateway_url(self, bound_port: int) -> str:
         """The address we propose for the control plane's way in; *bound_port* counts when the setting was 0."""
@@ -63,6 +65,7 @@ def load(environ: Mapping[str, str], overrides: Mapping[str, str | None] | None 
         data_dir=Path(merged.get("WORKER_DATA_DIR", str(DEFAULT_DATA_DIR))).absolute(),
         executor=_executor(merged),
         simulate_gpus=_existing_file(merged, "OPENFACE_SIMULATE_GPUS"),
+        base_image=merged.get("OPENFACE_BASE_IMAGE", ""),
     )
 
 
