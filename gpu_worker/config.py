@@ -35,7 +35,7 @@ class WorkerConfig:
     executor: str = "docker"
     simulate_gpus: Path | None = None
     base_image: str = ""
-    """What Dockerfiles with `ARG BASE_IMAGE` build on here instead of their default, for machines without a registry."""
+    """What Dockerfiles with `ARG BASE_IMAGE` build on instead of their default, where no registry is reached."""
 
     def gateway_url(self, bound_port: int) -> str:
         """The address we propose for the control plane's way in; *bound_port* counts when the setting was 0."""
