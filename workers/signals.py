@@ -12,10 +12,11 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from asgiref.sync import ThreadSensitiveContext
+from asgiref.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
 from channels.db import database_sync_to_async
 from django.db import Error as DatabaseError
 
@@ -33,12 +34,8 @@ COMMENT_EVERY_SECONDS = 15.0  # under the idle limit of any proxy, and how a dea
 KINDS = ("work", "stop", "standing")
 PATH = re.compile(r"(?:.*/)?workers/([0-9a-fA-F-]{36})/signals")
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-
-async def application(scope: Scope, receive: Receive, send: Send) -> None:
+async def application(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
     """Serve one stream, until the client goes or the worker is revoked."""
     if scope["type"] != "http":
         return
@@ -54,14 +51,14 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
             assert answer is not None
             await _refuse(send, answer.status_code, answer.data, dict(answer.items()))
             return
-        await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+        await _start(send, 200, _STREAM_HEADERS)
         await _send(send, ": open\n\n")
         # What was signalled before this moment is unknown, so: one look.
         await _send(send, _event("work", {}))
         await _until_gone(receive, _pump(send, box, worker_id))
 
 
-async def _pump(send: Send, box: notices.Mailbox, worker_id: uuid.UUID) -> None:
+async def _pump(send: ASGISendCallable, box: notices.Mailbox, worker_id: uuid.UUID) -> None:
     while True:
         notice = await box.get(COMMENT_EVERY_SECONDS)
         if notice is None:
@@ -92,7 +89,7 @@ async def _signals(notice: notices.Notice, worker_id: uuid.UUID) -> AsyncIterato
             yield _event("work", {})
 
 
-async def _until_gone(receive: Receive, work: Any) -> None:
+async def _until_gone(receive: ASGIReceiveCallable, work: Coroutine[Any, Any, None]) -> None:
     """Run `work` until it ends or the client disconnects."""
     pump = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(receive))
@@ -109,7 +106,7 @@ async def _until_gone(receive: Receive, work: Any) -> None:
         await asyncio.gather(pump, gone, return_exceptions=True)
 
 
-async def _disconnected(receive: Receive) -> None:
+async def _disconnected(receive: ASGIReceiveCallable) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -120,7 +117,7 @@ async def _ask(function: Callable[..., Any], *args: Any) -> Any:
         return await database_sync_to_async(function)(*args)
 
 
-def _authenticate(scope: Scope) -> uuid.UUID:
+def _authenticate(scope: HTTPScope) -> uuid.UUID:
     match = PATH.fullmatch(scope["path"])
     try:
         wanted = uuid.UUID(match[1]) if match else None
@@ -161,13 +158,17 @@ _STREAM_HEADERS = [
 ]
 
 
-async def _send(send: Send, text: str) -> None:
+async def _start(send: ASGISendCallable, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers, "trailers": False})
+
+
+async def _send(send: ASGISendCallable, text: str) -> None:
     await send({"type": "http.response.body", "body": text.encode("utf-8"), "more_body": True})
 
 
-async def _refuse(send: Send, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
+async def _refuse(send: ASGISendCallable, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
     raw = json.dumps(body).encode("utf-8")
     lines = {**(headers or {}), "Content-Type": "application/json", "Content-Length": str(len(raw))}
     encoded = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in lines.items()]
-    await send({"type": "http.response.start", "status": status, "headers": encoded})
-    await send({"type": "http.response.body", "body": raw})
+    await _start(send, status, encoded)
+    await send({"type": "http.response.body", "body": raw, "more_body": False})

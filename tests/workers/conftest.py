@@ -56,6 +56,10 @@ class WireWorker:
     def row(self) -> Worker:
         return Worker.objects.get(pk=self.id)
 
+    @property
+    def row_id(self) -> uuid.UUID:
+        return uuid.UUID(self.id)
+
     def post(self, path: str, body: Any, **headers: str) -> Any:
         """POST below /api/v1/workers/; a `str` body is sent as it is."""
         raw = body if isinstance(body, str | bytes) else json.dumps(body)

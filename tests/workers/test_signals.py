@@ -1,0 +1,274 @@
+"""The signal stream, driven as ASGI drives it, over real notifications of the database."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+import pytest
+from channels.db import database_sync_to_async
+from django.db import connection
+
+from jobs import notices
+from jobs.lifecycle import request_stop
+from tests.factories import JobFactory
+from tests.workers.conftest import WireWorker
+from workers import signals, standing
+from workers.models import Worker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SECONDS = 10  # a guard against hanging
+Enroll = Any
+
+
+@pytest.fixture
+def listener(database_url: str) -> Iterator[None]:
+    """What `openface.pg_listener` does, for the length of a test."""
+    ready, stop = threading.Event(), threading.Event()
+
+    def listen() -> None:
+        with psycopg.connect(database_url, autocommit=True) as listening:
+            listening.execute(f"LISTEN {notices.CHANNEL}")
+            ready.set()
+            while not stop.is_set():
+                for notify in listening.notifies(timeout=0.05):
+                    notices.deliver(notify.payload)
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    assert ready.wait(SECONDS)
+    yield
+    stop.set()
+    thread.join(SECONDS)
+
+
+class Stream:
+    """One open stream: what was sent, and the client's side of the connection."""
+
+    def __init__(self, path: str, headers: dict[str, str], method: str = "GET") -> None:
+        self.scope: Any = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "client": ("127.0.0.1", 40000),
+            "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        }
+        self.status = 0
+        self._lines: asyncio.Queue[str] = asyncio.Queue()
+        self._gone = asyncio.Event()
+        self._asked = False
+
+    async def receive(self) -> Any:
+        if not self._asked:
+            self._asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = dict(message["headers"])
+        else:
+            await self._lines.put(message["body"].decode())
+
+    async def __aenter__(self) -> Stream:
+        self.task = asyncio.create_task(signals.application(self.scope, self.receive, self.send))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._gone.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait_for(self.task, SECONDS)
+
+    async def next(self) -> str:
+        return await asyncio.wait_for(self._lines.get(), SECONDS)
+
+    async def opened(self) -> None:
+        assert (await self.next(), await self.next()) == (": open\n\n", "event: work\ndata: {}\n\n")
+
+    async def ended(self) -> None:
+        await asyncio.wait_for(self.task, SECONDS)
+
+
+def stream_of(worker: WireWorker, **more: str) -> Stream:
+    return Stream(f"/api/v1/workers/{worker.id}/signals", {"Authorization": f"Bearer {worker.credential}"} | more)
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def guarded() -> None:
+        await asyncio.wait_for(test(), 3 * SECONDS)
+
+    asyncio.run(guarded())
+
+
+@pytest.fixture
+def worker(enroll: Enroll) -> WireWorker:
+    found: WireWorker = enroll("here", local=True, gateway_url="http://127.0.0.1:18787")
+    Worker.objects.update(gateway_status=Worker.Gateway.OK)
+    return found
+
+
+def test_a_new_job_wakes_every_worker(worker: WireWorker, enroll: Enroll, listener: None) -> None:
+    other = enroll("gpu1")
+
+    async def test() -> None:
+        async with stream_of(worker) as one, stream_of(other) as two:
+            await one.opened()
+            await two.opened()
+            await database_sync_to_async(notices.publish)("work")
+            assert await one.next() == await two.next() == "event: work\ndata: {}\n\n"
+
+    run(test)
+
+
+def test_a_stop_names_the_lease_and_reaches_its_worker_only(worker: WireWorker, enroll: Enroll, listener: None) -> None:
+    other = enroll("gpu1")
+    job = JobFactory.create()
+    claimed = worker.claim().json()
+
+    async def test() -> None:
+        async with stream_of(worker) as mine, stream_of(other) as others:
+            await mine.opened()
+            await others.opened()
+            await database_sync_to_async(request_stop)(job.pk)
+            await database_sync_to_async(notices.publish)("work")  # the first thing the other hears
+            assert await mine.next() == f'event: stop\ndata: {{"lease": "{claimed["lease"]}"}}\n\n'
+            assert await others.next() == "event: work\ndata: {}\n\n"
+
+    run(test)
+
+
+def test_a_changed_standing_is_told(worker: WireWorker, listener: None) -> None:
+    async def test() -> None:
+        async with stream_of(worker) as stream:
+            await stream.opened()
+            await database_sync_to_async(standing.drain)(worker.row_id, actor=None)
+            assert await stream.next() == 'event: standing\ndata: {"standing": "draining"}\n\n'
+
+    run(test)
+
+
+def test_a_revoked_workers_stream_ends(worker: WireWorker, listener: None) -> None:
+    async def test() -> None:
+        async with stream_of(worker) as stream:
+            await stream.opened()
+            await database_sync_to_async(standing.revoke)(worker.row_id, actor=None)
+            await stream.ended()
+
+    run(test)
+    assert worker.heartbeat().json()["code"] == "credential_revoked"
+
+
+def test_after_a_gap_of_the_listener_the_worker_is_told_all(worker: WireWorker) -> None:
+    async def test() -> None:
+        async with stream_of(worker) as stream:
+            await stream.opened()
+            notices.resync()
+            assert await stream.next() == 'event: standing\ndata: {"standing": "open"}\n\n'
+            assert await stream.next() == "event: work\ndata: {}\n\n"
+
+    run(test)
+
+
+def test_a_silent_stream_says_that_it_lives(worker: WireWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "COMMENT_EVERY_SECONDS", 0.05)
+
+    async def test() -> None:
+        async with stream_of(worker) as stream:
+            await stream.opened()
+            assert await stream.next() == ": keep-alive\n\n"
+            assert stream.headers[b"content-type"].startswith(b"text/event-stream")
+
+    run(test)
+
+
+def test_a_client_that_goes_leaves_nothing_behind(worker: WireWorker) -> None:
+    before = len(notices._subscribers)
+
+    async def test() -> None:
+        async with stream_of(worker) as stream:
+            await stream.opened()
+            assert len(notices._subscribers) == before + 1
+        assert stream.task.done()
+
+    run(test)
+    assert len(notices._subscribers) == before
+
+
+def test_open_streams_hold_no_connection(worker: WireWorker) -> None:
+    async def test() -> None:
+        streams = [stream_of(worker) for _ in range(50)]
+        for stream in streams:
+            await stream.__aenter__()
+            await stream.opened()
+        assert await database_sync_to_async(backends)() <= 2  # this question's own, and the test's
+        for stream in streams:
+            await stream.__aexit__()
+
+    run(test)
+
+
+def backends() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+        return int(cursor.fetchone()[0])
+
+
+@pytest.mark.parametrize(
+    ("path", "header", "method", "status", "code"),
+    [
+        ("/api/v1/workers/{id}/signals", "", "GET", 401, "credential_invalid"),
+        ("/api/v1/workers/{id}/signals", "Bearer ofw_nonsense", "GET", 401, "credential_invalid"),
+        ("/api/v1/workers/{other}/signals", "Bearer {credential}", "GET", 403, "not_your_worker"),
+        ("/api/v1/workers/{id}/signals", "Bearer {credential}", "POST", 405, "method_not_allowed"),
+        (
+            "/api/v1/workers/------------------------------------/signals",
+            "Bearer {credential}",
+            "GET",
+            404,
+            "not_found",
+        ),
+    ],
+)
+def test_strangers_are_refused(
+    worker: WireWorker, enroll: Enroll, path: str, header: str, method: str, status: int, code: str
+) -> None:
+    facts = {"id": worker.id, "credential": worker.credential, "other": enroll("gpu1").id}
+
+    async def test() -> None:
+        headers = {"Authorization": header.format(**facts)} if header else {}
+        async with Stream(path.format(**facts), headers, method) as stream:
+            body = json.loads(await stream.next())
+            assert (stream.status, body["code"]) == (status, code)
+            await stream.ended()
+
+    run(test)
+
+
+def test_a_revoked_worker_gets_the_proof_here_too(worker: WireWorker) -> None:
+    standing.revoke(worker.row_id, actor=None)
+
+    async def test() -> None:
+        async with stream_of(worker) as stream:
+            body = json.loads(await stream.next())
+            assert (stream.status, body["code"]) == (401, "credential_revoked")
+            assert len(body["proof"]) == 64
+
+    run(test)
+
+
+def test_the_networks_that_may_call_hold_here_too(worker: WireWorker, settings: Any) -> None:
+    settings.OPENFACE_GPU_WORKER_NETWORKS = ["10.0.0.0/8"]
+
+    async def test() -> None:
+        async with stream_of(worker) as stream:
+            assert json.loads(await stream.next())["code"] == "address_not_allowed"
+
+    run(test)
