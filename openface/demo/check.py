@@ -112,7 +112,7 @@ class Check:
 
     def _gpu_space(self) -> None:
         self._wait(lambda: self._state(GPU_DIAGNOSTIC) == "running", START_SECONDS, f"{GPU_DIAGNOSTIC} is running")
-        report = self._ask(GPU_DIAGNOSTIC).json()
+        report = self._ask(GPU_DIAGNOSTIC, "api/gpu").json()
         if report.get("runtime") != "openface-remote-gpu":
             raise CheckFailed(f"{GPU_DIAGNOSTIC} does not say what it is: {report}")
         if len(report.get("gpus", [])) != 1:
@@ -166,10 +166,9 @@ class Check:
             return str(state)
         return "running" if answer.status_code == 200 else f"answering {answer.status_code}"
 
-    def _ask(self, space: str) -> requests.Response:
-        return self._browser.get(
-            f"{self.house.installation.data_url}/run/{space}/", headers={"Accept": "application/json"}, timeout=20
-        )
+    def _ask(self, space: str, path: str = "") -> requests.Response:
+        address = f"{self.house.installation.data_url}/run/{space}/{path}"
+        return self._browser.get(address, headers={"Accept": "application/json"}, timeout=20)
 
     def _wait(self, condition: Callable[[], bool], seconds: float, promise: str) -> None:
         deadline = time.monotonic() + seconds
@@ -198,6 +197,7 @@ def check(port_base: int | None) -> bool:
                 result["error"] = f"{type(error).__name__}: {error}"
             finally:
                 steps.seconds["take_down"] = _timed(house.take_down)
+        house.forget_images()
         engine = getattr(house, "engine", None)
         if result["ok"] and (left := house.remains()):
             result.update(ok=False, error=f"left after everything ended: {', '.join(left)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PUBLIC_BASE_IMAGE = "python:3.11-slim"
+STAND_IN = f"openface-local/python:{platform.python_version()}"
 _ANSWER_SECONDS = 20
 _PULL_SECONDS = 120
 _MAKE_SECONDS = 300
@@ -29,28 +31,37 @@ class Engine:
 
 
 def choose() -> Engine:
-    """Look at this machine and decide. Takes minutes where an image has to be fetched or made, else a moment."""
+    """Look at this machine and decide. Takes a while where an image has to be fetched or made, the first time."""
     if not shutil.which("docker"):
         return _processes("there is no `docker` here")
     if not _succeeds("docker", "info", seconds=_ANSWER_SECONDS):
         return _processes("`docker info` finds no engine that answers")
     if _succeeds("docker", "image", "inspect", PUBLIC_BASE_IMAGE, seconds=_ANSWER_SECONDS):
         return Engine("docker", PUBLIC_BASE_IMAGE, f"Spaces run in containers; samples build on {PUBLIC_BASE_IMAGE}")
+    if _succeeds("docker", "image", "inspect", STAND_IN, seconds=_ANSWER_SECONDS):
+        return _stand_in()
     if _succeeds("docker", "pull", "--quiet", PUBLIC_BASE_IMAGE, seconds=_PULL_SECONDS):
         return Engine(
             "docker", PUBLIC_BASE_IMAGE, f"Spaces run in containers; {PUBLIC_BASE_IMAGE} was fetched for them"
         )
     made = subprocess.run(
-        [sys.executable, str(_MAKE_BASE_IMAGE)], capture_output=True, text=True, timeout=_MAKE_SECONDS, check=False
+        [sys.executable, str(_MAKE_BASE_IMAGE), STAND_IN],
+        capture_output=True,
+        text=True,
+        timeout=_MAKE_SECONDS,
+        check=False,
     )
     if made.returncode:
         why = made.stderr.strip() or "it could not be made"
         return _processes(f"{PUBLIC_BASE_IMAGE} cannot be pulled, and of a local stand-in this machine says: {why}")
-    image = made.stdout.strip()
+    return _stand_in()
+
+
+def _stand_in() -> Engine:
     return Engine(
         "docker",
-        image,
-        f"Spaces run in containers; {PUBLIC_BASE_IMAGE} cannot be pulled here, so samples build on {image}, "
+        STAND_IN,
+        f"Spaces run in containers; {PUBLIC_BASE_IMAGE} cannot be pulled here, so samples build on {STAND_IN}, "
         "made from this machine's own Python",
     )
 

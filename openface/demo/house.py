@@ -74,6 +74,11 @@ class House:
             if hasattr(self, "engine"):
                 remains.remove_remains(self._worker_ids(), self.engine)
 
+    def forget_images(self) -> None:
+        """Remove the images that the workers have built: for a house that is never set up again."""
+        if hasattr(self, "engine"):
+            remains.remove_images(self._worker_ids(), self.engine)
+
     def _stop_jobs(self) -> None:
         say = self.stack.supervisor.say
         say("stopping the Spaces (Ctrl-C again: stop everything at once)")

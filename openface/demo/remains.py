@@ -21,7 +21,13 @@ from openface.supervisor import start_of
 # Containers and processes carry who runs them; see the worker's side of the same convention.
 _LABEL = "openface.worker"
 _VARIABLE = "OPENFACE_WORKER"
-_KINDS = {"container": ("ps", "--all"), "network": ("network", "ls"), "volume": ("volume", "ls")}
+_LISTS = {
+    "container": ("ps", "--all"),
+    "network": ("network", "ls"),
+    "volume": ("volume", "ls"),
+    "image": ("image", "ls"),
+}
+_ENDS_WITH_THE_JOB = ("container", "network", "volume")
 _END_SECONDS = 10.0
 
 
@@ -48,7 +54,7 @@ def remains_of(workers: Iterable[str], engine: Engine) -> list[str]:
     for worker in workers:
         left += [f"process {pid}" for pid in _processes_of(worker)]
         if engine.has_containers:
-            left += [f"{kind} {name}" for kind in _KINDS for name in _on_engine(kind, worker)]
+            left += [f"{kind} {name}" for kind in _ENDS_WITH_THE_JOB for name in _on_engine(kind, worker)]
     return left
 
 
@@ -69,8 +75,15 @@ def remove_remains(workers: Iterable[str], engine: Engine) -> None:
             time.sleep(0.05)
 
 
+def remove_images(workers: Iterable[str], engine: Engine) -> None:
+    """Remove what these workers have built. Only for workers that will never be back: it is what a next start reuses."""
+    for worker in workers:
+        if engine.has_containers and (images := _on_engine("image", worker)):
+            _docker("image", "rm", "--force", *images)
+
+
 def _on_engine(kind: str, worker: str) -> list[str]:
-    return _docker(*_KINDS[kind], "--quiet", "--filter", f"label={_LABEL}={worker}").split()
+    return _docker(*_LISTS[kind], "--quiet", "--filter", f"label={_LABEL}={worker}").split()
 
 
 def _docker(*arguments: str) -> str:
