@@ -53,6 +53,7 @@ def _prefix_kept(base: str) -> dict[str, str]:
 def _listening(port: int) -> dict[str, str]:
     """Frameworks that listen on loopback, or on a port of their own, unless told."""
     return {
+        "HOST": "0.0.0.0",
         "GRADIO_SERVER_NAME": "0.0.0.0",
         "GRADIO_SERVER_PORT": str(port),
         "GRADIO_ANALYTICS_ENABLED": "False",
