@@ -111,6 +111,7 @@ TABLE: dict[tuple[JobState, Event], JobState] = {
     (S.UNAVAILABLE, E.BROKE): S.FAILED,
     (S.UNAVAILABLE, E.LOST): S.FAILED,
     (S.UNAVAILABLE, E.STOPPED): S.FAILED,
+    (S.UNAVAILABLE, E.CUT_OFF): S.UNAVAILABLE,  # its worker was silent already; now its lease ends, too
     (S.UNAVAILABLE, E.STOP): S.STOPPING,
     (S.UNAVAILABLE, E.STOP_UNREACHABLE): S.COMPLETED,
     # stopping. Here and after STOP_UNREACHABLE, COMPLETED stands for "completed if it ever ran, else cancelled": move()
