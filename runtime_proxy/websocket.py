@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +37,7 @@ VisitorOf = Callable[[bytes], Awaitable[Visitor]]
 
 NORMAL, GOING_AWAY, BAD_GATEWAY = 1000, 1001, 1014
 NO_LONGER_ADMITTED = 4403
+REFUSAL_SECONDS = 5.0  # for a refusal to be taken
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,7 +51,7 @@ async def portal_application(scope: Scope, receive: Receive, send: Send) -> None
     origin = first(scope["headers"], b"origin").decode("latin-1")
     if origin.lower() != portal_origin().lower() and not is_runtime_origin(origin):
         await receive()
-        await _refuse(scope, send, pages.not_found(Asked(navigation=False, language="en")))
+        await _refuse(scope, receive, send, pages.not_found(Asked(navigation=False, language="en")))
         return
     here = plane()
     await _serve(here, scope, receive, send, visitor_of=here.portal_visitor)
@@ -63,13 +65,13 @@ async def _serve(here: Plane, scope: Scope, receive: Receive, send: Send, *, vis
     try:
         visitor: Visitor = await visitor_of(cookies_of(headers))
     except OUTAGES:
-        await _refuse(scope, send, pages.overloaded(asked))
+        await _refuse(scope, receive, send, pages.overloaded(asked))
         return
     way = await enter(
         here, _raw_path(scope), scope["query_string"], visitor, asked, headers=headers, follows_redirects=False
     )
     if isinstance(way, Answer):
-        await _refuse(scope, send, way)
+        await _refuse(scope, receive, send, way)
         return
     upstream = way.upstream
     fields = to_app(headers, mount=upstream.mount, edge=edge, cookies=here.cookies, websocket=True)
@@ -80,10 +82,12 @@ async def _serve(here: Plane, scope: Scope, receive: Receive, send: Send, *, vis
             refusal.headers, mount=upstream.mount, edge=edge, cookies=here.cookies, status=refusal.status
         )
         passed = [(name, value) for name, value in passed if name != b"content-length"]
-        await _refuse(scope, send, Answer(refusal.status, passed, refusal.body))
+        await _refuse(scope, receive, send, Answer(refusal.status, passed, refusal.body))
         return
     except (GatewayRefused, GatewaySilent) as failure:
-        await _refuse(scope, send, pages.gateway_failed(upstream, asked, silent=isinstance(failure, GatewaySilent)))
+        await _refuse(
+            scope, receive, send, pages.gateway_failed(upstream, asked, silent=isinstance(failure, GatewaySilent))
+        )
         return
     said = raw_headers(connection.response)
     accepted = to_browser(said, mount=upstream.mount, edge=edge, cookies=here.cookies, status=101)
@@ -168,13 +172,19 @@ async def _close_browser(send: Send, code: int, reason: str) -> None:
     await send({"type": "websocket.close", "code": code, "reason": reason})
 
 
-async def _refuse(scope: Scope, send: Send, whole: Answer) -> None:
+async def _refuse(scope: Scope, receive: Receive, send: Send, whole: Answer) -> None:
     """Answer the handshake with a status, where the server can; daphne can only say 403."""
     if "websocket.http.response" not in (scope.get("extensions") or {}):
         await send({"type": "websocket.close"})
         return
     await send({"type": "websocket.http.response.start", "status": whole.status, "headers": whole.headers})
     await send({"type": "websocket.http.response.body", "body": whole.body})
+    # uvicorn takes a return before the connection is gone for a forgotten handshake, and logs an error each time. It
+    # says twice that the client is gone: when the answer is written, and when the connection is closed.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(REFUSAL_SECONDS):
+            await receive()
+            await receive()
 
 
 def _raw_path(scope: Scope) -> bytes:

@@ -24,7 +24,6 @@ from tests.spaces.repositories import make_space
 from workers.models import Worker
 
 PORTAL = "http://localhost:8090"
-BROWSER = {"Accept": "text/html,application/xhtml+xml", "Sec_Fetch_Mode": "navigate"}
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +63,7 @@ def lease_to(space: Space, worker: object, *, state: str = "running", **wishes: 
     """Give the Space a job in that state, leased to the worker."""
     assert isinstance(worker, Worker)
     ran = timezone.now() if state in (JobState.RUNNING, JobState.UNAVAILABLE) else None
-    job: Job = JobFactory(space=space, state=state, worker=worker, first_ran_at=ran, attempts=1, **wishes)
+    job = JobFactory.create(space=space, state=state, worker=worker, first_ran_at=ran, attempts=1, **wishes)
     Lease.objects.create(
         job=job,
         worker=worker,
@@ -83,9 +82,9 @@ def data_plane(
 ) -> Iterator[DataPlane]:
     """The product's own entry point, served."""
     monkeypatch.setitem(os.environ, "OPENFACE_DATABASE_POOL", "false")  # its threads end with the test
-    from openface import data_asgi
+    from openface import data_asgi, pg_listener
 
-    monkeypatch.setattr(data_asgi.pg_listener, "start", lambda: None)
+    monkeypatch.setattr(pg_listener, "start", lambda: None)
     with listening(database_url), serving(data_asgi.application) as server:
         settings.OPENFACE_RUNTIME_ORIGIN = f"http://{server.host}"
         yield server

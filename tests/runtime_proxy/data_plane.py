@@ -9,7 +9,7 @@ import http.client
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -59,6 +59,10 @@ class DataPlane:
             return Answer(response.status, response.getheaders(), response.read())
         finally:
             connection.close()
+
+    def navigate(self, path: str, **headers: str) -> Answer:
+        """Ask as a browser does for a page."""
+        return self.get(path, Accept="text/html,application/xhtml+xml", Sec_Fetch_Mode="navigate", **headers)  # type: ignore[arg-type]  # of headers only
 
     def connect(self) -> socket.socket:
         """A raw connection, for tests that spell their requests themselves."""
@@ -124,10 +128,24 @@ def listening(database_url: str) -> Iterator[None]:
         connection.close()
 
 
-def until(condition: object, *, seconds: float = DEADLINE) -> None:
+def until(condition: Callable[[], object], *, seconds: float = DEADLINE) -> None:
     """Wait until the condition holds; fail when it does not in time."""
-    assert callable(condition)
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)
+
+
+def settled(value: Callable[[], int]) -> int:
+    """Return the value once it is above zero and has stood still for a while."""
+    seen, still = -1, 0
+
+    def stands_still() -> bool:
+        nonlocal seen, still
+        now = value()
+        still = still + 1 if now == seen else 0
+        seen = now
+        return still >= 30 and now > 0
+
+    until(stands_still)
+    return seen

@@ -14,12 +14,14 @@ from pytest_django import Settings
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from jobs import notices
 from jobs.models import Job
 from runtime_proxy import handover
 from runtime_proxy.models import RuntimeSession
 from spaces.models import LocalCollaborator, LocalRepository
-from tests.runtime_proxy.conftest import BROWSER, PORTAL
-from tests.runtime_proxy.data_plane import DataPlane
+from tests.factories import ago
+from tests.runtime_proxy.conftest import PORTAL
+from tests.runtime_proxy.data_plane import DataPlane, until
 from tests.runtime_proxy.upstreams import Upstream
 
 RunSpace = Callable[..., Job]
@@ -60,7 +62,7 @@ def test_a_private_space_is_not_there_for_strangers(
 
     assert (hidden.status, missing.status) == (404, 404)
     assert hidden.body == missing.body
-    assert data_plane.get("/run/alice/app/", Cookie=cookie, **BROWSER).status == 404
+    assert data_plane.navigate("/run/alice/app/", Cookie=cookie).status == 404
     assert data_plane.get("/run/alice/app", Cookie=cookie).status == 404
     assert data_plane.get("/run/ALICE/app/", Cookie=cookie).status == 404
     assert data_plane.get("/run/alice/app/", Cookie=cookie, method="POST", body=b"x").status == 404
@@ -133,8 +135,6 @@ def test_a_forged_session_is_nobody(data_plane: DataPlane, run_space: RunSpace, 
 def test_a_right_that_is_given_counts_at_once(
     data_plane: DataPlane, run_space: RunSpace, stranger: User, signed_in: SignIn
 ):
-    from jobs import notices
-
     job = run_space(visibility="private")
     cookie = signed_in(stranger)
     assert data_plane.get("/run/alice/app/", Cookie=cookie).status == 404
@@ -142,8 +142,6 @@ def test_a_right_that_is_given_counts_at_once(
     repository = LocalRepository.objects.get()
     LocalCollaborator.objects.create(repository=repository, user=stranger, permission="read")
     notices.publish("access", space=job.space_id)
-
-    from tests.runtime_proxy.data_plane import until
 
     until(lambda: data_plane.get("/run/alice/app/", Cookie=cookie).status == 200)
 
@@ -153,7 +151,7 @@ class TestSignInOnTheRuntimeOrigin:
 
     def begin(self, data_plane: DataPlane, path: str = "/run/alice/app/deep?x=%20") -> tuple[str, str]:
         """A navigation without a session. Returns the nonce cookie and the portal's address to go to."""
-        answer = data_plane.get(path, **BROWSER)
+        answer = data_plane.navigate(path)
         assert answer.status == 302
         cookie, location = answer.one("set-cookie"), answer.one("location")
         assert cookie and "HttpOnly" in cookie and "SameSite=Lax" in cookie
@@ -177,11 +175,11 @@ class TestSignInOnTheRuntimeOrigin:
         status, back = self.at_portal(owner, to_portal)
         assert status == 302
         assert back.startswith(f"http://{data_plane.host}/run-handover/?code=")
-        swapped = data_plane.get(back.removeprefix(f"http://{data_plane.host}"), Cookie=nonce, **BROWSER)
+        swapped = data_plane.navigate(back.removeprefix(f"http://{data_plane.host}"), Cookie=nonce)
         session = str(swapped.one("set-cookie")).partition(";")[0]
 
         assert (swapped.status, swapped.one("location")) == (302, "/run/alice/app/deep?x=%20")
-        assert data_plane.get("/run/alice/app/deep?x=%20", Cookie=session, **BROWSER).status == 200
+        assert data_plane.navigate("/run/alice/app/deep?x=%20", Cookie=session).status == 200
         assert upstream.seen[0].target.endswith(b"/deep?x=%20")
         assert nonce.partition("=")[2] not in to_portal
 
@@ -200,8 +198,6 @@ class TestSignInOnTheRuntimeOrigin:
         assert data_plane.get(path, Cookie=nonce).status == 400
 
     def test_an_old_code_is_refused(self, data_plane: DataPlane, run_space: RunSpace, owner: User):
-        from tests.factories import ago
-
         run_space(visibility="private")
         nonce, to_portal = self.begin(data_plane)
         _, back = self.at_portal(owner, to_portal)
@@ -230,7 +226,7 @@ class TestSignInOnTheRuntimeOrigin:
         _, to_portal = self.begin(data_plane)
 
         status, back = self.at_portal(None, to_portal, Sec_Fetch_Dest="iframe", Sec_Fetch_Mode="navigate")
-        page = data_plane.get(back.removeprefix(f"http://{data_plane.host}"), **BROWSER)
+        page = data_plane.navigate(back.removeprefix(f"http://{data_plane.host}"))
 
         assert status == 302
         assert page.status == 401
@@ -259,7 +255,7 @@ class TestSignInOnTheRuntimeOrigin:
         portal = Client()
         portal.force_login(owner)
         nonce = handover.new_nonce()
-        code = handover.issue(owner, parent_key=portal.session.session_key, browser_hash=handover.digest(nonce))
+        code = handover.issue(owner, parent_key=str(portal.session.session_key), browser_hash=handover.digest(nonce))
         visitor = handover.read(str(handover.exchange(code, nonce=nonce)))
         assert handover.recheck(visitor).value == visitor
 

@@ -12,7 +12,7 @@ from pytest_django import Settings
 from jobs import notices
 from jobs.models import Job, Lease
 from tests.factories import JobFactory, UptimeFactory, WorkerFactory, ago
-from tests.runtime_proxy.conftest import BROWSER, PORTAL
+from tests.runtime_proxy.conftest import PORTAL
 from tests.runtime_proxy.data_plane import DataPlane, until
 from tests.runtime_proxy.upstreams import Upstream
 from tests.spaces.repositories import make_space
@@ -21,8 +21,8 @@ from workers.models import Worker
 RunSpace = Callable[..., Job]
 
 
-def said(data_plane: DataPlane, **headers: str) -> tuple[int, dict[str, object]]:
-    answer = data_plane.get("/run/alice/app/", **headers)
+def said(data_plane: DataPlane) -> tuple[int, dict[str, object]]:
+    answer = data_plane.get("/run/alice/app/")
     return answer.status, json.loads(answer.body)
 
 
@@ -30,7 +30,7 @@ def test_a_space_that_never_ran_says_how_it_starts(data_plane: DataPlane, run_sp
     make_space("alice/app")
 
     status, content = said(data_plane)
-    page = data_plane.get("/run/alice/app/", **BROWSER)
+    page = data_plane.navigate("/run/alice/app/")
 
     assert (status, content["code"], content["state"]) == (503, "space_ondemand", "ondemand")
     assert page.status == 503
@@ -43,7 +43,7 @@ def test_a_space_on_its_way_looks_again_by_itself(data_plane: DataPlane, run_spa
     run_space(state=state)
 
     status, content = said(data_plane)
-    page = data_plane.get("/run/alice/app/", **BROWSER)
+    page = data_plane.navigate("/run/alice/app/")
 
     assert (status, content["state"], content["worker"]) == (503, state, "gpu1")
     assert page.one("refresh") == page.one("retry-after") == "3"
@@ -67,7 +67,7 @@ def test_a_stopped_space_can_be_started_from_its_page(data_plane: DataPlane, run
     JobFactory(space=make_space("alice/app"), state=state, finished_at=timezone.now())
 
     status, content = said(data_plane)
-    page = data_plane.get("/run/alice/app/", **BROWSER)
+    page = data_plane.navigate("/run/alice/app/")
 
     assert (status, content["state"]) == (503, state)
     assert b'class="btn main"' in page.body
@@ -75,12 +75,10 @@ def test_a_stopped_space_can_be_started_from_its_page(data_plane: DataPlane, run
 
 
 def test_a_failed_space_says_why(data_plane: DataPlane, run_space: RunSpace):
-    JobFactory(
-        space=make_space("alice/app"), state="failed", reason_code="made_up", reason="It said <b>no</b>."
-    )
+    JobFactory(space=make_space("alice/app"), state="failed", reason_code="made_up", reason="It said <b>no</b>.")
 
     _, content = said(data_plane)
-    page = data_plane.get("/run/alice/app/", **BROWSER)
+    page = data_plane.navigate("/run/alice/app/")
 
     assert content["detail"] == "It said <b>no</b>."
     assert b"It said &lt;b&gt;no&lt;/b&gt;." in page.body
@@ -89,11 +87,13 @@ def test_a_failed_space_says_why(data_plane: DataPlane, run_space: RunSpace):
 def test_a_silent_worker_makes_its_space_unavailable_before_anybody_noticed(
     data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, settings: Settings
 ):
-    silent = WorkerFactory(name="gpu1", gateway_url=upstream.url, last_seen_at=ago(3600), expected_online="Mon–Fri 9–18")
+    silent = WorkerFactory(
+        name="gpu1", gateway_url=upstream.url, last_seen_at=ago(3600), expected_online="Mon–Fri 9–18"
+    )
     job = run_space(worker=silent)
 
     status, content = said(data_plane)
-    page = data_plane.get("/run/alice/app/", **BROWSER)
+    page = data_plane.navigate("/run/alice/app/")
 
     assert (status, content["state"]) == (503, "unavailable")
     assert "gpu1 has not been heard from since" in str(content["detail"])
@@ -109,7 +109,8 @@ def test_a_remembered_route_does_not_outlive_the_workers_silence(
     run_space()
     assert data_plane.get("/run/alice/app/").status == 200
 
-    until(lambda: said(data_plane)[1].get("state") == "unavailable" if data_plane.get("/run/alice/app/").status == 503 else False)
+    until(lambda: data_plane.get("/run/alice/app/").status == 503)
+    assert said(data_plane)[1]["state"] == "unavailable"
 
     Worker.objects.update(last_seen_at=timezone.now())
     settings.OPENFACE_GPU_WORKER_STALE_SECONDS = 60.0
@@ -162,7 +163,7 @@ def test_a_gateway_that_refuses_is_named(data_plane: DataPlane, run_space: RunSp
     run_space(worker=WorkerFactory(name="gpu1", gateway_url="http://127.0.0.1:1"))
 
     answer = data_plane.get("/run/alice/app/")
-    page = data_plane.get("/run/alice/app/", **BROWSER)
+    page = data_plane.navigate("/run/alice/app/")
 
     assert (answer.status, page.status) == (502, 502)
     assert json.loads(answer.body)["code"] == "gateway_refused"
@@ -186,8 +187,8 @@ def test_while_a_restart_waits_the_old_run_still_serves(data_plane: DataPlane, r
 def test_pages_speak_the_readers_language_and_run_no_script(data_plane: DataPlane, run_space: RunSpace):
     run_space(state="starting")
 
-    page = data_plane.get("/run/alice/app/", Accept_Language="ja, en;q=0.5", **BROWSER)
-    chosen = data_plane.get("/run/alice/app/", Accept_Language="ja", Cookie="openface_language=en", **BROWSER)
+    page = data_plane.navigate("/run/alice/app/", Accept_Language="ja, en;q=0.5")
+    chosen = data_plane.navigate("/run/alice/app/", Accept_Language="ja", Cookie="openface_language=en")
 
     assert page.one("content-language") == "ja"
     assert chosen.one("content-language") == "en"

@@ -106,7 +106,8 @@ class TestRemembering:
             nonlocal now
             recent = Recent(load, clock=lambda: now)
             seen = []
-            for now in (0.0, 9.9, 10.0, 19.9):
+            for moment in (0.0, 9.9, 10.0, 19.9):
+                now = moment
                 seen.append(await recent.get("a"))
             return seen
 

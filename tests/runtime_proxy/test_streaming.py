@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from jobs.models import Job
-from tests.runtime_proxy.data_plane import DataPlane, until
+from tests.runtime_proxy.data_plane import DataPlane, settled, until
 from tests.runtime_proxy.upstreams import Asked, Upstream
 
 RunSpace = Callable[..., Job]
@@ -98,8 +98,8 @@ def test_a_slow_reader_holds_the_app_back(data_plane: DataPlane, run_space: RunS
     with data_plane.connect() as client:
         client.sendall(b"GET /run/alice/app/ HTTP/1.1\r\nHost: h\r\n\r\n")
         client.recv(1)
-        settled = _settled(lambda: sent)
-        assert settled < 500 * len(piece)  # what kernels and three buffers hold; not the whole 64 MiB
+        held_at = settled(lambda: sent)
+        assert held_at < 500 * len(piece)  # what kernels and three buffers hold; not the whole 64 MiB
         while sent < 1000 * len(piece):  # and it goes on when the reader does
             assert client.recv(1 << 20)
 
@@ -127,7 +127,7 @@ def test_a_slow_app_holds_the_browser_back(data_plane: DataPlane, run_space: Run
         client.sendall(HEAD + b"Content-Length: 65536000\r\n\r\n")
         sender = threading.Thread(target=send, args=(client,))
         sender.start()
-        held_at = _settled(lambda: sent)
+        held_at = settled(lambda: sent)
         go_on.set()
         sender.join(20)
 
@@ -262,18 +262,3 @@ def test_a_refusal_to_expect_arrives_without_a_go_on(data_plane: DataPlane, run_
 
     assert answer.startswith(b"HTTP/1.1 413 ")
     until(lambda: upstream.open_connections == 0)  # nobody knows whether the body still comes: not used again
-
-
-def _settled(value: Callable[[], int]) -> int:
-    """Return the value once it has stood still for a while."""
-    seen, still = -1, 0
-
-    def standing_still() -> bool:
-        nonlocal seen, still
-        now = value()
-        still = still + 1 if now == seen else 0
-        seen = now
-        return still >= 30 and now > 0
-
-    until(standing_still)
-    return seen

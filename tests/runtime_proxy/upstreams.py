@@ -66,7 +66,7 @@ class Asked:
     async def body(self) -> bytes:
         """Read the whole body, chunked or counted."""
         if self.one(b"transfer-encoding") == b"chunked":
-            pieces = []
+            pieces: list[bytes] = []
             while True:
                 size = int(await self.reader.readline(), 16)
                 piece = await self.reader.readexactly(size)
