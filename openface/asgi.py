@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "openface.settings")
 os.environ.setdefault("OPENFACE_DATABASE_POOL", "true")
@@ -17,7 +18,6 @@ from django.core.asgi import get_asgi_application
 
 django_application = get_asgi_application()  # sets Django up: what follows imports models
 
-from asgiref.typing import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from django.urls import re_path  # noqa: E402
 
@@ -27,6 +27,9 @@ from runtime_proxy import websocket  # noqa: E402
 from spaces import live  # noqa: E402
 from workers import signals  # noqa: E402
 
+# Django, Channels and plain ASGI each spell the types of one protocol differently.
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+
 SIGNALS = re.compile(r"^/api/v1/workers/[0-9a-fA-F-]{36}/signals$")
 LIVE = re.compile(r"^/live/")
 
@@ -34,11 +37,11 @@ LIVE = re.compile(r"^/live/")
 class ByPath:
     """The first application whose pattern matches the path, else Django."""
 
-    def __init__(self, routes: Sequence[tuple[re.Pattern[str], ASGI3Application]], default: ASGI3Application) -> None:
+    def __init__(self, routes: Sequence[tuple[re.Pattern[str], Application]], default: Application) -> None:
         self._routes = routes
         self._default = default
 
-    async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         path = scope["path"] if scope["type"] == "http" else ""
         application = next((app for pattern, app in self._routes if pattern.match(path)), self._default)
         await application(scope, receive, send)
@@ -48,7 +51,7 @@ application = ProtocolTypeRouter(
     {
         "http": BodyLimit(ByPath([(SIGNALS, signals.application), (LIVE, live.application)], django_application)),
         # A WebSocket client follows no redirect, so /run is served here too, with daphne's limits.
-        "websocket": URLRouter([re_path(r"^run/", websocket.portal_application)]),
+        "websocket": URLRouter([re_path(r"^run/", websocket.portal_application)]),  # type: ignore[arg-type]  # ASGI, not a view
     }
 )
 

@@ -66,7 +66,7 @@ class GpuWorkerFactory(WorkerFactory):
     @factory.post_generation
     def gpus(obj: Worker, create: bool, extracted: list[dict[str, Any]] | None, **kwargs: Any) -> None:  # noqa: N805
         for number, facts in enumerate(extracted if extracted is not None else [{}]):
-            GpuFactory(worker=obj, index=number, **facts)
+            GpuFactory.create(worker=obj, index=number, **facts)
 
     class Meta:
         model = Worker

@@ -227,7 +227,7 @@ class World:
     def rows(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
         """What the database says; the state to check against, never the way to act."""
         with psycopg.connect(self.database_url, connect_timeout=5) as connection:
-            return list(connection.execute(sql, parameters))  # type: ignore[call-overload]
+            return list(connection.execute(sql, parameters))
 
     @property
     def database_url(self) -> str:

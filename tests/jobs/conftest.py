@@ -49,7 +49,7 @@ def up_for_a_day(request: pytest.FixtureRequest) -> None:
     """Where a test uses the database, the control plane has been up for long: silence counts."""
     if request.node.get_closest_marker("django_db"):
         request.getfixturevalue("transactional_db" if _is_transactional(request) else "db")
-        UptimeFactory()
+        UptimeFactory.create()
 
 
 def _is_transactional(request: pytest.FixtureRequest) -> bool:

@@ -59,8 +59,8 @@ def test_a_rebooted_host_starts_it_again_under_the_same_lease() -> None:
 
 
 def test_a_claim_whose_answer_was_lost_goes_back_uncounted_when_the_worker_registers_without_it() -> None:
-    job = JobFactory()
-    worker = WorkerFactory()
+    job = JobFactory.create()
+    worker = WorkerFactory.create()
     lease = must_claim(worker).lease
 
     sync_holds(worker.pk, holds=[], registering=True)
@@ -72,8 +72,8 @@ def test_a_claim_whose_answer_was_lost_goes_back_uncounted_when_the_worker_regis
 
 
 def test_a_heartbeat_that_was_written_before_the_claim_does_not_lose_it() -> None:
-    job = JobFactory()
-    worker = WorkerFactory()
+    job = JobFactory.create()
+    worker = WorkerFactory.create()
     must_claim(worker)
 
     for _ in range(3):
@@ -84,8 +84,8 @@ def test_a_heartbeat_that_was_written_before_the_claim_does_not_lose_it() -> Non
 
 
 def test_two_settled_heartbeats_without_it_lose_it() -> None:
-    job = JobFactory()
-    worker = WorkerFactory()
+    job = JobFactory.create()
+    worker = WorkerFactory.create()
     lease = must_claim(worker).lease
     Lease.objects.filter(pk=lease.pk).update(acquired_at=ago(600))
 
@@ -120,11 +120,11 @@ def test_no_answer_of_the_engine_changes_nothing_and_renews_all() -> None:
 
 
 def test_a_reservation_counts_until_the_worker_says_that_nothing_is_left() -> None:
-    first = JobFactory(requirement=RequirementFactory(kind="gpu", gpu_count=1))
-    worker = GpuWorkerFactory()
+    first = JobFactory.create(requirement=RequirementFactory.create(kind="gpu", gpu_count=1))
+    worker = GpuWorkerFactory.create()
     lease = must_claim(worker).lease
     record(worker.pk, session=1, job_id=first.pk, lease_id=lease.pk, reports=[Report(1, "failed", {"reason": "x"})])
-    JobFactory(requirement=RequirementFactory(kind="gpu", gpu_count=1))
+    JobFactory.create(requirement=RequirementFactory.create(kind="gpu", gpu_count=1))
 
     (told,) = sync_holds(worker.pk, holds=[Hold(lease.pk, "stopped")])
     assert told.want == "remove"
@@ -146,8 +146,8 @@ def test_a_lease_that_we_do_not_know_is_held_and_one_that_is_over_is_removed() -
 
 
 def test_a_job_taken_by_another_worker_is_removed_at_the_first_on_its_return() -> None:
-    job = JobFactory()
-    away, other = WorkerFactory(), WorkerFactory()
+    job = JobFactory.create()
+    away, other = WorkerFactory.create(), WorkerFactory.create()
     old = must_claim(away).lease
     Lease.objects.update(expires_at=ago(1))
     rescue.sweep()
@@ -162,8 +162,8 @@ def test_a_job_taken_by_another_worker_is_removed_at_the_first_on_its_return() -
 
 
 def test_cutting_a_worker_off_queues_what_was_coming_and_shows_what_ran_as_unavailable() -> None:
-    coming, running = JobFactory(), JobFactory()
-    worker = WorkerFactory()
+    coming, running = JobFactory.create(), JobFactory.create()
+    worker = WorkerFactory.create()
     must_claim(worker, "k1")
     lease = must_claim(worker, "k2").lease
     record(worker.pk, session=1, job_id=running.pk, lease_id=lease.pk, reports=[Report(1, "running")])

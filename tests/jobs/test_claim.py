@@ -22,12 +22,12 @@ pytestmark = pytest.mark.django_db
 
 
 def gpu_job(**needs: Any) -> Job:
-    return JobFactory(requirement=RequirementFactory(kind="gpu", **({"gpu_count": 1} | needs)))
+    return JobFactory.create(requirement=RequirementFactory.create(kind="gpu", **({"gpu_count": 1} | needs)))
 
 
 def test_the_oldest_job_is_taken_first() -> None:
-    jobs = [JobFactory() for _ in range(3)]
-    worker = WorkerFactory()
+    jobs = [JobFactory.create() for _ in range(3)]
+    worker = WorkerFactory.create()
 
     taken = [must_claim(worker, f"k{n}").job for n in range(3)]
 
@@ -35,8 +35,8 @@ def test_the_oldest_job_is_taken_first() -> None:
 
 
 def test_a_claimed_job_is_leased_to_the_worker_and_counts_an_attempt() -> None:
-    job = JobFactory()
-    worker = WorkerFactory()
+    job = JobFactory.create()
+    worker = WorkerFactory.create()
 
     claimed = must_claim(worker)
 
@@ -47,12 +47,12 @@ def test_a_claimed_job_is_leased_to_the_worker_and_counts_an_attempt() -> None:
 
 
 def test_an_empty_queue_gives_nothing() -> None:
-    assert claim(WorkerFactory()) is None
+    assert claim(WorkerFactory.create()) is None
 
 
 def test_the_same_key_repeats_the_answer() -> None:
     JobFactory.create_batch(2)
-    worker = WorkerFactory()
+    worker = WorkerFactory.create()
 
     first, second = must_claim(worker, "same"), must_claim(worker, "same")
 
@@ -61,8 +61,8 @@ def test_the_same_key_repeats_the_answer() -> None:
 
 
 def test_a_key_whose_lease_has_ended_is_stale() -> None:
-    job = JobFactory()
-    worker = WorkerFactory()
+    job = JobFactory.create()
+    worker = WorkerFactory.create()
     must_claim(worker, "old")
     Lease.objects.filter(job=job).update(released_at=ago(1))
 
@@ -71,8 +71,8 @@ def test_a_key_whose_lease_has_ended_is_stale() -> None:
 
 
 def test_a_claim_of_an_older_session_is_refused() -> None:
-    JobFactory()
-    worker = WorkerFactory(session=2)
+    JobFactory.create()
+    worker = WorkerFactory.create(session=2)
 
     with pytest.raises(SupersededSession):
         claim_next(worker.pk, session=1, free_gpu=1, free_cpu=1, key="k")
@@ -91,14 +91,14 @@ def test_a_claim_of_an_older_session_is_refused() -> None:
     ids=["draining", "disabled", "paused", "silent", "gateway unreachable", "full"],
 )
 def test_a_worker_that_may_not_take_jobs_gets_none(standing: dict[str, Any]) -> None:
-    JobFactory()
+    JobFactory.create()
 
-    assert claim(WorkerFactory(**standing)) is None
+    assert claim(WorkerFactory.create(**standing)) is None
 
 
 def test_a_batch_job_needs_no_gateway() -> None:
-    service, batch = JobFactory(), JobFactory(mode=Job.Mode.BATCH, kind=Job.Kind.BENCHMARK)
-    worker = WorkerFactory(gateway_status=Worker.Gateway.TIMEOUT)
+    service, batch = JobFactory.create(), JobFactory.create(mode=Job.Mode.BATCH, kind=Job.Kind.BENCHMARK)
+    worker = WorkerFactory.create(gateway_status=Worker.Gateway.TIMEOUT)
 
     assert must_claim(worker).job == batch
     service.refresh_from_db()
@@ -106,20 +106,20 @@ def test_a_batch_job_needs_no_gateway() -> None:
 
 
 def test_a_cpu_job_does_not_go_to_a_remote_gpu_worker() -> None:
-    JobFactory()
+    JobFactory.create()
 
-    assert claim(GpuWorkerFactory(max_cpu_jobs=4)) is None
+    assert claim(GpuWorkerFactory.create(max_cpu_jobs=4)) is None
 
 
 def test_a_gpu_job_never_falls_back_to_a_cpu_worker() -> None:
     gpu_job()
 
-    assert claim(WorkerFactory()) is None
+    assert claim(WorkerFactory.create()) is None
 
 
 def test_a_gpu_job_takes_a_whole_gpu_by_uuid() -> None:
     gpu_job()
-    worker = GpuWorkerFactory(gpus=[{"uuid": "GPU-a"}])
+    worker = GpuWorkerFactory.create(gpus=[{"uuid": "GPU-a"}])
 
     claimed = must_claim(worker)
 
@@ -129,7 +129,7 @@ def test_a_gpu_job_takes_a_whole_gpu_by_uuid() -> None:
 
 def test_a_reserved_gpu_is_not_given_twice_until_the_worker_says_that_nothing_is_left() -> None:
     first, second = gpu_job(), gpu_job()
-    worker = GpuWorkerFactory()
+    worker = GpuWorkerFactory.create()
     lease = must_claim(worker, "k1").lease
     request_stop(first.pk)
     Lease.objects.filter(pk=lease.pk).update(released_at=ago(0))  # the right ended; the container may live
@@ -141,7 +141,7 @@ def test_a_reserved_gpu_is_not_given_twice_until_the_worker_says_that_nothing_is
 
 def test_the_smallest_gpu_that_is_big_enough_is_chosen() -> None:
     gpu_job(vram_mib=11_444)
-    worker = GpuWorkerFactory(
+    worker = GpuWorkerFactory.create(
         gpus=[
             {"uuid": "GPU-4090", "total_vram_mib": 24_564},
             {"uuid": "GPU-3060", "total_vram_mib": 12_287, "free_vram_mib": 12_000},
@@ -165,29 +165,29 @@ def test_the_smallest_gpu_that_is_big_enough_is_chosen() -> None:
 def test_a_gpu_that_is_not_whole_and_well_is_not_given(facts: dict[str, Any]) -> None:
     gpu_job()
 
-    assert claim(GpuWorkerFactory(gpus=[facts])) is None
+    assert claim(GpuWorkerFactory.create(gpus=[facts])) is None
 
 
 def test_a_small_job_passes_one_that_fits_nowhere() -> None:
     gpu_job(vram_mib=80_000)
     small = gpu_job(vram_mib=9_000)
 
-    assert must_claim(GpuWorkerFactory()).job == small
+    assert must_claim(GpuWorkerFactory.create()).job == small
 
 
 def test_a_job_that_waits_for_its_predecessor_is_not_claimed() -> None:
-    predecessor = JobFactory(state=JobState.STOPPING)
-    JobFactory(space=predecessor.space, blocked_by=predecessor)
+    predecessor = JobFactory.create(state=JobState.STOPPING)
+    JobFactory.create(space=predecessor.space, blocked_by=predecessor)
 
-    assert claim(WorkerFactory()) is None
+    assert claim(WorkerFactory.create()) is None
 
 
 def test_two_gpus_are_given_together_or_not_at_all() -> None:
     gpu_job(gpu_count=2)
-    worker = GpuWorkerFactory(gpus=[{"uuid": "GPU-a"}, {"uuid": "GPU-b", "healthy": False}])
+    worker = GpuWorkerFactory.create(gpus=[{"uuid": "GPU-a"}, {"uuid": "GPU-b", "healthy": False}])
 
     assert claim(worker) is None
-    GpuFactory(worker=worker, uuid="GPU-c", index=2)
+    GpuFactory.create(worker=worker, uuid="GPU-c", index=2)
     assert must_claim(worker, "k2").gpu_uuids == ("GPU-a", "GPU-c")
 
 
@@ -196,7 +196,7 @@ def test_200_claims_of_two_workers_lease_100_jobs_exactly_once_and_in_order(
     at_once: Callable[..., list[Any]],
 ) -> None:
     jobs = JobFactory.create_batch(100)
-    workers = [WorkerFactory(), WorkerFactory()]
+    workers = [WorkerFactory.create(), WorkerFactory.create()]
 
     answers = at_once([lambda n=n: claim(workers[n % 2], f"key-{n}") for n in range(200)], threads=24)
 
@@ -213,7 +213,7 @@ def test_200_claims_of_two_workers_lease_100_jobs_exactly_once_and_in_order(
 @pytest.mark.django_db(transaction=True)
 def test_one_key_sent_twice_at_the_same_time_makes_one_lease(at_once: Callable[..., list[Any]]) -> None:
     JobFactory.create_batch(2)
-    worker = WorkerFactory()
+    worker = WorkerFactory.create()
     key = str(uuid.uuid4())
 
     answers = at_once([lambda: claim(worker, key)] * 4)

@@ -20,25 +20,25 @@ def expire(lease: Lease) -> None:
 
 
 def test_the_job_of_an_expired_lease_returns_to_the_queue_and_keeps_its_place() -> None:
-    job = JobFactory()
-    JobFactory()
-    claimed = must_claim(WorkerFactory())
+    job = JobFactory.create()
+    JobFactory.create()
+    claimed = must_claim(WorkerFactory.create())
 
     expire(claimed.lease)
 
     job.refresh_from_db()
     assert (job.state, job.attempts, job.reason_code) == (JobState.QUEUED, 1, "lease_expired")
-    assert must_claim(WorkerFactory()).job == job
+    assert must_claim(WorkerFactory.create()).job == job
 
 
 def test_an_expired_lease_is_not_released_until_another_claim() -> None:
-    JobFactory()
-    first = must_claim(WorkerFactory()).lease
+    JobFactory.create()
+    first = must_claim(WorkerFactory.create()).lease
     expire(first)
     first.refresh_from_db()
     assert first.released_at is None
 
-    second = must_claim(WorkerFactory()).lease
+    second = must_claim(WorkerFactory.create()).lease
 
     first.refresh_from_db()
     assert first.released_at is not None
@@ -46,8 +46,8 @@ def test_an_expired_lease_is_not_released_until_another_claim() -> None:
 
 
 def test_a_renewal_before_another_claim_resumes_the_same_attempt() -> None:
-    job = JobFactory()
-    worker = WorkerFactory()
+    job = JobFactory.create()
+    worker = WorkerFactory.create()
     lease = must_claim(worker).lease
     expire(lease)
 
@@ -59,8 +59,8 @@ def test_a_renewal_before_another_claim_resumes_the_same_attempt() -> None:
 
 @pytest.mark.parametrize("phase", ["building", "starting", "running"])
 def test_a_heartbeat_resumes_it_in_the_phase_it_is_in(phase: str) -> None:
-    job = JobFactory()
-    worker = WorkerFactory()
+    job = JobFactory.create()
+    worker = WorkerFactory.create()
     lease = must_claim(worker).lease
     expire(lease)
 
@@ -71,8 +71,8 @@ def test_a_heartbeat_resumes_it_in_the_phase_it_is_in(phase: str) -> None:
 
 
 def test_a_report_of_the_next_step_resumes_it_too() -> None:
-    job = JobFactory()
-    worker = WorkerFactory()
+    job = JobFactory.create()
+    worker = WorkerFactory.create()
     lease = must_claim(worker).lease
     expire(lease)
 
@@ -83,8 +83,8 @@ def test_a_report_of_the_next_step_resumes_it_too() -> None:
 
 
 def test_a_running_job_does_not_expire() -> None:
-    job = JobFactory()
-    worker = WorkerFactory()
+    job = JobFactory.create()
+    worker = WorkerFactory.create()
     lease = must_claim(worker).lease
     record(worker.pk, session=1, job_id=job.pk, lease_id=lease.pk, reports=[Report(1, "running")])
 
@@ -95,9 +95,9 @@ def test_a_running_job_does_not_expire() -> None:
 
 
 def test_the_third_expiry_leaves_one_more_period_to_resume_and_then_fails_with_the_last_reason() -> None:
-    job = JobFactory()
+    job = JobFactory.create()
     for n in range(3):
-        expire(must_claim(WorkerFactory(), f"k{n}").lease)
+        expire(must_claim(WorkerFactory.create(), f"k{n}").lease)
     job.refresh_from_db()
     assert (job.state, job.attempts) == (JobState.QUEUED, 3)
 
@@ -111,23 +111,23 @@ def test_the_third_expiry_leaves_one_more_period_to_resume_and_then_fails_with_t
 
 
 def test_a_spent_job_is_not_claimed_again_but_its_worker_may_still_return() -> None:
-    job = JobFactory()
+    job = JobFactory.create()
     for n in range(3):
-        worker = WorkerFactory()
+        worker = WorkerFactory.create()
         lease = must_claim(worker, f"k{n}").lease
         expire(lease)
 
     from tests.jobs.conftest import claim
 
-    assert claim(WorkerFactory(), "k4") is None
+    assert claim(WorkerFactory.create(), "k4") is None
     sync_holds(worker.pk, holds=[Hold(lease.pk, "building")])
     job.refresh_from_db()
     assert job.state == JobState.BUILDING
 
 
 def test_after_our_own_outage_every_worker_gets_a_full_period() -> None:
-    JobFactory()
-    lease = must_claim(WorkerFactory()).lease
+    JobFactory.create()
+    lease = must_claim(WorkerFactory.create()).lease
     Uptime.objects.update(up_since=ago(5))  # the control plane came back five seconds ago
 
     expire(lease)
@@ -136,8 +136,8 @@ def test_after_our_own_outage_every_worker_gets_a_full_period() -> None:
 
 
 def test_while_no_web_process_is_up_nobody_is_at_fault() -> None:
-    job = JobFactory()
-    worker = WorkerFactory()
+    job = JobFactory.create()
+    worker = WorkerFactory.create()
     lease = must_claim(worker).lease
     record(worker.pk, session=1, job_id=job.pk, lease_id=lease.pk, reports=[Report(1, "running")])
     worker.last_seen_at = ago(1_000)

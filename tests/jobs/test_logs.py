@@ -17,8 +17,8 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def lease() -> Lease:
-    JobFactory()
-    return must_claim(WorkerFactory()).lease
+    JobFactory.create()
+    return must_claim(WorkerFactory.create()).lease
 
 
 def test_text_is_appended_where_the_last_ended(lease: Lease) -> None:

@@ -43,7 +43,10 @@ def test_every_active_state_can_be_stopped() -> None:
 
 def test_a_stopping_job_never_runs_again() -> None:
     results = {
-        move(JobState.STOPPING, event, ever_ran=ran) for (s, event) in TABLE if s is JobState.STOPPING for ran in (0, 1)
+        move(JobState.STOPPING, event, ever_ran=ran)
+        for (s, event) in TABLE
+        if s is JobState.STOPPING
+        for ran in (False, True)
     }
     assert results == {JobState.COMPLETED, JobState.CANCELLED}
 

@@ -23,7 +23,7 @@ STEPS = ["leased", "building", "starting", "running"]
 
 def job_at(step: str) -> tuple[Job, Any, Lease]:
     """A job that its worker has brought to `step`."""
-    job, worker = JobFactory(), WorkerFactory()
+    job, worker = JobFactory.create(), WorkerFactory.create()
     lease = must_claim(worker).lease
     for seq, kind in enumerate(STEPS[1 : STEPS.index(step) + 1], start=1):
         record(worker.pk, session=1, job_id=job.pk, lease_id=lease.pk, reports=[Report(seq, kind)])
@@ -34,13 +34,13 @@ def job_at(step: str) -> tuple[Job, Any, Lease]:
 
 
 def test_a_queued_job_is_cancelled_at_once() -> None:
-    job = JobFactory()
+    job = JobFactory.create()
 
     request_stop(job.pk)
 
     job.refresh_from_db()
     assert job.state == JobState.CANCELLED
-    assert claim(WorkerFactory()) is None
+    assert claim(WorkerFactory.create()) is None
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -124,8 +124,8 @@ def submission(space: Any) -> Submission:
 
 
 def test_start_right_after_stop_waits_for_the_old_run_and_then_goes() -> None:
-    space = SpaceFactory()
-    worker = WorkerFactory()
+    space = SpaceFactory.create()
+    worker = WorkerFactory.create()
     old = submit(submission(space))
     lease = must_claim(worker).lease
     request_stop(old.pk)
@@ -140,15 +140,15 @@ def test_start_right_after_stop_waits_for_the_old_run_and_then_goes() -> None:
 
 
 def test_a_second_start_finds_the_first() -> None:
-    space = SpaceFactory()
+    space = SpaceFactory.create()
 
     assert submit(submission(space)) == submit(submission(space))
 
 
 def test_a_restart_is_a_new_job_that_replaces_the_old_one() -> None:
-    space = SpaceFactory()
+    space = SpaceFactory.create()
     old = submit(submission(space))
-    must_claim(WorkerFactory())
+    must_claim(WorkerFactory.create())
 
     new = submit(submission(space), replace=True)
 
@@ -157,8 +157,8 @@ def test_a_restart_is_a_new_job_that_replaces_the_old_one() -> None:
 
 
 def test_two_restarts_in_a_row_leave_one_that_waits_for_the_container_to_go() -> None:
-    space = SpaceFactory()
-    worker = WorkerFactory()
+    space = SpaceFactory.create()
+    worker = WorkerFactory.create()
     first = submit(submission(space))
     lease = must_claim(worker).lease
 
@@ -171,9 +171,9 @@ def test_two_restarts_in_a_row_leave_one_that_waits_for_the_container_to_go() ->
 
 
 def test_stopping_a_space_ends_what_serves_and_what_is_coming() -> None:
-    space = SpaceFactory()
+    space = SpaceFactory.create()
     first = submit(submission(space))
-    must_claim(WorkerFactory())
+    must_claim(WorkerFactory.create())
     second = submit(submission(space), replace=True)
 
     stop_space(space.pk)
@@ -205,7 +205,7 @@ def test_stop_and_ready_at_the_same_moment_end_in_stopping(at_once: Callable[...
 
 @pytest.mark.django_db(transaction=True)
 def test_many_starts_at_once_make_one_job(at_once: Callable[..., list[Any]]) -> None:
-    space = SpaceFactory()
+    space = SpaceFactory.create()
 
     answers = at_once([lambda: submit(submission(space))] * 8)
 
