@@ -68,7 +68,7 @@ def _gpus(jobs: list[Job]) -> dict[object, str]:
     """Return which GPUs each lease of these jobs had, as people name them."""
     named: dict[object, list[str]] = defaultdict(list)
     for reservation in Reservation.objects.filter(lease__job__in=jobs).select_related("gpu").order_by("gpu__index"):
-        named[reservation.lease_id].append(f"GPU {reservation.gpu.index} {reservation.gpu.model}".strip())
+        named[reservation.lease_id].append(words.gpu_name(reservation.gpu.index, reservation.gpu.model))
     return {lease: ", ".join(names) for lease, names in named.items()}
 
 

@@ -29,6 +29,7 @@ class Step:
     number: int
     total: int
     command: str
+    vertex: str = ""  # the builder's own name for it: its lines begin with "#7 "
     stage: str = ""
     standing: Standing = "going"
     seconds: float | None = None
@@ -48,6 +49,7 @@ def read_steps(log: str) -> list[Step]:
                     number=int(found["number"]),
                     total=int(found["total"]),
                     command=found["command"][:COMMAND_CHARACTERS],
+                    vertex=found["vertex"],
                     stage=found["stage"] or "",
                 ),
             )

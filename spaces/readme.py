@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import nh3
 from django.urls import reverse
@@ -62,7 +62,7 @@ def _inside(address: str, *, image: bool, space: Space, revision: str) -> str | 
         return address
     if not parts.path:
         return address if address.startswith("#") else None
-    path = posixpath.normpath(parts.path.lstrip("/"))
+    path = posixpath.normpath(unquote(parts.path).lstrip("/"))
     if path.startswith(".."):
         return None
     if image:

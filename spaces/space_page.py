@@ -115,7 +115,7 @@ class SpacePage:
         if self.job is None or self.job.state in FINAL:
             return []
         held = Reservation.objects.filter(lease__job=self.job, lease__released_at=None).select_related("gpu")
-        return [f"GPU {one.gpu.index} {one.gpu.model}".strip() for one in held.order_by("gpu__index")]
+        return [words.gpu_name(one.gpu.index, one.gpu.model) for one in held.order_by("gpu__index")]
 
 
 def newest_job(space: Space) -> Job | None:

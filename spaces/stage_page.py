@@ -145,7 +145,7 @@ def _failure(job: Job) -> dict[str, Any]:
     built = job.build_ended_at is not None
     streams = ("run", "build", "system") if ran or built else ("build", "run", "system")
     for stream in streams:
-        lines = _excerpt(job, stream)
+        lines = _excerpt(job, stream, prefix=f"#{failed.vertex} " if failed is not None and stream == "build" else "")
         if lines:
             break
     return {
@@ -172,8 +172,8 @@ def _excerpts(job: Job) -> dict[str, Any]:
     return {"excerpt": [], "excerpt_stream": streams[0]}
 
 
-def _excerpt(job: Job, stream: str) -> list[log_lines.Line]:
-    """Return the last lines of a stream of the job's newest attempt."""
+def _excerpt(job: Job, stream: str, *, prefix: str = "") -> list[log_lines.Line]:
+    """Return the last lines of a stream of the job's newest attempt, of those with a prefix where one is given."""
     lease = newest_lease(job)
     if lease is None:
         return []
@@ -181,4 +181,5 @@ def _excerpt(job: Job, stream: str) -> list[log_lines.Line]:
     text = logs.read(lease, stream, after=begin, limit_bytes=2 * EXCERPT_BYTES).text
     complete, rest = log_lines.split(text)
     raw = [*complete, rest] if rest else complete
+    raw = [line for line in raw if line.startswith(prefix)]
     return [log_lines.render(line) for line in raw[-EXCERPT_LINES:]]

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from django.utils.translation import gettext as _
 
-from jobs.scheduling import GpuOffer, GpuRefusal
+from jobs.scheduling import GpuRefusal
 from jobs.waiting import Waiting, WorkerReason
 from spaces import words
 from spaces.bars import Segment, segments
@@ -25,7 +25,7 @@ class Row:
     worker: str
     code: str
     sentence: str
-    gpu: str = ""  # "GPU 1 · RTX 4090"
+    gpu: str = ""  # "GPU 1 RTX 4090"
     standing: str = ""
     detail: str = ""  # under the standing: since when, how much is free
     simulated: bool = False
@@ -40,7 +40,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Reader:
-    """What somebody may know: the Spaces he sees, and whether processes of other programs are his business."""
+    """What somebody may know: the Spaces he sees; processes and addresses of the machines are the operator's alone."""
 
     spaces: Collection[str]  # "owner/name"
     operator: bool = False
@@ -59,7 +59,7 @@ def _rows_of(reason: WorkerReason, reader: Reader, now: datetime, needed_mib: in
     facts = dict(reason.refusal.facts) if reason.refusal is not None else {}
     sentence = words.worker_refusal(reason.code, worker=reason.name, **facts) or reason.sentence
     never = reason.refusal is not None and reason.refusal.never
-    if reason.code == "gateway_unreachable" and reason.offer.gateway_detail:
+    if reason.code == "gateway_unreachable" and reader.operator and reason.offer.gateway_detail:
         sentence = f"{sentence} ({reason.offer.gateway_detail})"
     detail = ""
     if reason.code == "worker_offline" and reason.offer.offline_since is not None:
@@ -67,7 +67,7 @@ def _rows_of(reason: WorkerReason, reader: Reader, now: datetime, needed_mib: in
         detail = _("for %(time)s") % {"time": rough(silent)}
     elif reason.code == "worker_draining":
         detail = _("takes no new jobs")
-    if never or not reason.offer.gpus:
+    if never or reason.refusal is None or not reason.offer.gpus:
         return [
             Row(
                 worker=reason.name,
@@ -81,7 +81,7 @@ def _rows_of(reason: WorkerReason, reader: Reader, now: datetime, needed_mib: in
     return [
         Row(
             worker=reason.name,
-            gpu=gpu_name(gpu),
+            gpu=words.gpu_name(gpu.index, gpu.model),
             code=reason.code,
             sentence=sentence,
             standing=words.standing(reason.code),
@@ -111,18 +111,12 @@ def _gpu_row(reason: WorkerReason, refusal: GpuRefusal, reader: Reader, needed_m
         sentence = f"{sentence} ({names})"
     return Row(
         worker=reason.name,
-        gpu=gpu_name(gpu),
+        gpu=words.gpu_name(gpu.index, gpu.model),
         code=refusal.code,
         sentence=sentence or words.worker_refusal("gpus_busy") or "",
         standing=words.standing(refusal.code),
-        detail=_("%(memory)s free") % {"memory": gigabytes(free)} if gpu.healthy and gpu.present else "",
+        detail=_("%(memory)s free") % {"memory": gigabytes(free)} if refusal.code == "gpu_foreign_use" else "",
         simulated=gpu.simulated,
         never=refusal.code in ("gpu_too_small", "gpu_mig"),
         segments=segments(gpu),
     )
-
-
-def gpu_name(gpu: GpuOffer) -> str:
-    """Return a GPU as people name it: its number on the worker and the short form of its model."""
-    model = gpu.model.removeprefix("NVIDIA ").removeprefix("GeForce ")
-    return f"GPU {gpu.index} · {model}" if model else f"GPU {gpu.index}"

@@ -97,6 +97,12 @@ def badge(job: Job | None, *, kind: str) -> Badge:
     return Badge(state=job.state, kind=kind.upper(), name=state_name(job.state, batch=job.mode == job.Mode.BATCH))
 
 
+def gpu_name(index: int, model: str) -> str:
+    """Return a GPU as people name it: its number on its worker and the short form of its model."""
+    short = model.removeprefix("NVIDIA ").removeprefix("GeForce ")
+    return f"GPU {index} {short}".strip()
+
+
 def reason(code: str, stored: str) -> str:
     """Return why something happened, in the reader's language as far as we can.
 
