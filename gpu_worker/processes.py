@@ -7,14 +7,13 @@ and a recycled pid is never mistaken for it.
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,14 +21,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 from gpu_worker.atomic import write_private
-from gpu_worker.commands import Cancel, CommandTimeout, run_command
+from gpu_worker.commands import Cancel
 from gpu_worker.environment import LEASE_VARIABLE, WORKER_VARIABLE, job_environment
 from gpu_worker.errors import EngineError, JobFailed
 from gpu_worker.executor import Found, Prepared, Runtime, RuntimeState
-from gpu_worker.images import BUILD_TIMEOUT_SECONDS
 from gpu_worker.journal import JobFacts, JobRecord
 from gpu_worker.process_identity import ProcessIdentity, all_pids, environment_of, session_of
 from gpu_worker.protocol import Claim, Gpu
+from gpu_worker.venvs import Venvs
 
 POLL_SECONDS = 0.1
 READ_BYTES = 64 * 1024
@@ -48,9 +47,7 @@ class ProcessExecutor:
     def __init__(self, worker_id: str, data_dir: Path) -> None:
         self._worker_id = worker_id
         self._runs = data_dir / "runs"
-        self._venvs = data_dir / "venvs"
-        self._locks: dict[str, threading.Lock] = {}
-        self._locks_guard = threading.Lock()
+        self._venvs = Venvs(data_dir / "venvs")
         self._runs.mkdir(parents=True, exist_ok=True)
 
     # -- build -------------------------------------------------------------------------------------------------
@@ -65,75 +62,12 @@ class ProcessExecutor:
         started: Callable[[ProcessIdentity | None], None],
     ) -> Prepared:
         arguments = _arguments(claim, source)
-        requirements = source / "requirements.txt"
-        wanted = requirements.read_bytes() if requirements.is_file() else None
-        python = self._python(claim, wanted, requirements, output, cancel, started)
+        python = self._venvs.python(claim, source, output=output, cancel=cancel, started=started)
         directory = self._runs / claim.lease / "source"
         directory.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(directory, ignore_errors=True)
         shutil.copytree(source, directory, symlinks=True)
         return Prepared(argv=(str(python), *arguments), directory=directory)
-
-    def _python(
-        self,
-        claim: Claim,
-        wanted: bytes | None,
-        requirements: Path,
-        output: Callable[[bytes], None],
-        cancel: Cancel,
-        started: Callable[[ProcessIdentity | None], None],
-    ) -> Path:
-        """The interpreter of a venv with these requirements; made once, used by every job that wants the same."""
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        key = hashlib.sha256(f"{version}\n".encode() + (wanted or b"")).hexdigest()[:20]
-        venv = self._venvs / key
-        complete = venv / ".complete"
-        with self._lock_of(key):
-            if complete.exists():
-                output(b"The Python environment is already here; nothing to install.\n")
-                return venv / "bin" / "python"
-            shutil.rmtree(venv, ignore_errors=True)
-            limit = claim.limits.build_timeout_seconds or BUILD_TIMEOUT_SECONDS
-            commands: list[list[str]] = [
-                [_base_python(), "-m", "venv", *([] if wanted else ["--without-pip"]), str(venv)]
-            ]
-            if wanted:
-                commands.append(
-                    [
-                        str(venv / "bin/python"),
-                        "-m",
-                        "pip",
-                        "install",
-                        "--disable-pip-version-check",
-                        "--no-input",
-                        "--requirement",
-                        str(requirements),
-                    ]
-                )
-            for argv in commands:
-                try:
-                    code = run_command(
-                        argv,
-                        env=_build_environment(),
-                        output=output,
-                        cancel=cancel,
-                        timeout_seconds=limit,
-                        started=started,
-                    )
-                except CommandTimeout:
-                    raise JobFailed(
-                        "build_timeout", f"The installation took longer than its limit of {limit:.0f} s."
-                    ) from None
-                if code != 0:
-                    raise JobFailed(
-                        "build_failed", f"Installing requirements.txt ended with code {code}; see the build log."
-                    )
-            complete.touch()
-        return venv / "bin" / "python"
-
-    def _lock_of(self, key: str) -> threading.Lock:
-        with self._locks_guard:
-            return self._locks.setdefault(key, threading.Lock())
 
     # -- run ---------------------------------------------------------------------------------------------------
 
@@ -302,10 +236,8 @@ class ProcessRuntime:
 
     def _signal(self, number: signal.Signals) -> None:
         for pid in self._members():
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-            except ProcessLookupError:
-                pass
 
     def _members(self) -> list[int]:
         return _members(self._worker_id, self._facts.lease)
@@ -379,30 +311,6 @@ def _for_this_host(environment: dict[str, str], meant: int, real: int) -> dict[s
             value = "127.0.0.1"
         adapted[name] = value
     return adapted
-
-
-def _base_python() -> str:
-    """The interpreter below our own venv, so that the app does not see the worker's libraries."""
-    return str(getattr(sys, "_base_executable", sys.executable))
-
-
-def _build_environment() -> dict[str, str]:
-    kept = (
-        "PATH",
-        "HOME",
-        "LANG",
-        "TMPDIR",
-        "PIP_INDEX_URL",
-        "PIP_CACHE_DIR",
-        "PIP_CERT",
-        "SSL_CERT_FILE",
-        "REQUESTS_CA_BUNDLE",
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
-        "NO_PROXY",
-        "PIP_CONFIG_FILE",
-    )
-    return {name: os.environ[name] for name in kept if name in os.environ}
 
 
 def _run_environment(run: Path) -> dict[str, str]:

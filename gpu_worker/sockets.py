@@ -1,4 +1,4 @@
-"""Which sockets a process's network namespace listens on, from /proc: for the diagnosis of an app that never answers."""
+"""Which sockets a process's network namespace listens on, for the diagnosis of an app that never answers."""
 
 from __future__ import annotations
 

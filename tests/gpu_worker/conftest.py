@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
 
 from tests.gpu_worker.control_plane import ControlPlane
@@ -57,6 +58,16 @@ def clear_away(worker: WorkerProcess) -> None:
             runtime.remove()
     if isinstance(executor, ContainerEngine):
         executor.remove_stray_networks(set())
+        remove_images(worker.plane.worker_id)
+
+
+def remove_images(worker_id: str) -> None:
+    engine = docker.from_env()
+    try:
+        for image in engine.images.list(filters={"label": f"openface.worker={worker_id}"}):
+            engine.images.remove(image.id, force=True)
+    finally:
+        engine.close()
 
 
 def ask(worker: WorkerProcess, lease: str, path: str = "/", *, token: str | None = None) -> tuple[int, Any]:

@@ -188,7 +188,9 @@ class ControlPlane:
                         lease.state = "failed"
                     else:
                         lease.state = "queued"
-                        again = {key: value for key, value in lease.claim.items() if key not in ("lease", "source_token")}
+                        again = {
+                            key: value for key, value in lease.claim.items() if key not in ("lease", "source_token")
+                        }
                         self.queue.insert(0, {**again, "attempt": lease.claim["attempt"] + 1})
 
     def _answer(self, holds: list[dict[str, Any]] | None) -> dict[str, Any]:
@@ -333,7 +335,10 @@ class ControlPlane:
             return 401, _error("credential_invalid")
         if self.revoked:
             message = "revoked:" + uuid.UUID(self.worker_id).hex
-            return 401, {**_error("credential_revoked"), "proof": hmac.digest(self.secret_hash, message.encode(), "sha256").hex()}
+            return 401, {
+                **_error("credential_revoked"),
+                "proof": hmac.digest(self.secret_hash, message.encode(), "sha256").hex(),
+            }
         return None
 
     def _check(self, message: str, body: object) -> None:

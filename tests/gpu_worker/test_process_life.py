@@ -15,7 +15,9 @@ def test_a_space_runs_and_is_reached_through_the_gateway(plane: ControlPlane, ma
     revision = make_repository(plane.git_root, "hello", {"app.py": WEB_APP})
     worker = make_worker().start()
 
-    job = plane.queue_job("hello", revision, app_file="app.py", environment={"GREETING": "hi"}, secrets={"KEY": "s3cr3t!"})
+    job = plane.queue_job(
+        "hello", revision, app_file="app.py", environment={"GREETING": "hi"}, secrets={"KEY": "s3cr3t!"}
+    )
     eventually(lambda: plane.state(job) == "running", what="running")
 
     lease = plane.lease_of(job)

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,7 +33,9 @@ def eventually(look: Callable[[], T], *, seconds: float = HANG_SECONDS, what: st
 class WorkerProcess:
     """``python -m gpu_worker run`` against a control plane; can be killed and started again on the same data."""
 
-    def __init__(self, plane: ControlPlane, directory: Path, *, executor: str, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, plane: ControlPlane, directory: Path, *, executor: str, settings: dict[str, str] | None = None
+    ) -> None:
         self.plane, self.directory = plane, directory
         self.data_dir = directory / "data"
         self.log_file = directory / "worker.log"
@@ -93,7 +95,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def make_repository(root: Path, name: str, files: dict[str, str]) -> str:
+def make_repository(root: Path, name: str, files: Mapping[str, str | bytes]) -> str:
     """A bare repository ``alice/<name>.git`` below *root* with one commit of *files*; the commit's id."""
     bare, work = root / "alice" / f"{name}.git", root / "work" / name
     if not bare.exists():
@@ -101,7 +103,9 @@ def make_repository(root: Path, name: str, files: dict[str, str]) -> str:
         git("init", "--quiet", "--initial-branch", "main", str(work))
     for path, content in files.items():
         (work / path).parent.mkdir(parents=True, exist_ok=True)
-        (work / path).write_text(content)
+        target = work / path
+        target.write_bytes(content if isinstance(content, bytes) else content.encode())
+        target.chmod(0o755 if content[:4] == b"\x7fELF" else 0o644)
     git("add", "--all", directory=work)
     git("commit", "--quiet", "--message", "Change", directory=work)
     git("push", "--quiet", "--force", str(bare), "HEAD:main", directory=work)

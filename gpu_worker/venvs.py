@@ -1,0 +1,109 @@
+"""Python environments for the ``process`` executor: one per set of requirements, made once and shared."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from gpu_worker.commands import Cancel, CommandTimeout, run_command
+from gpu_worker.errors import JobFailed, JobInterrupted
+from gpu_worker.images import BUILD_TIMEOUT_SECONDS
+from gpu_worker.process_identity import ProcessIdentity
+from gpu_worker.protocol import Claim
+
+LOCK_POLL_SECONDS = 0.2
+
+# what names files beside requirements.txt: its text alone does not say what gets installed
+_LOCAL = re.compile(rb"^\s*(\.|/|-|file:)", re.MULTILINE)
+_KEPT_VARIABLES = (
+    "PATH", "HOME", "LANG", "TMPDIR", "PIP_INDEX_URL", "PIP_CACHE_DIR", "PIP_CERT", "PIP_CONFIG_FILE", "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
+)  # fmt: skip
+
+
+class Venvs:
+    """Environments under *directory*. One is complete when it holds the mark; a half-made one is made anew."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._locks: dict[str, threading.Lock] = {}
+        self._guard = threading.Lock()
+
+    def python(
+        self,
+        claim: Claim,
+        source: Path,
+        *,
+        output: Callable[[bytes], None],
+        cancel: Cancel,
+        started: Callable[[ProcessIdentity | None], None],
+    ) -> Path:
+        """The interpreter with what the repository's requirements.txt asks for (a bare one where there is none).
+
+        Raises JobFailed (``build_failed``, ``build_timeout``) or JobInterrupted.
+        """
+        requirements = source / "requirements.txt"
+        wanted = requirements.read_bytes() if requirements.is_file() else b""
+        venv = self._directory / _key(claim, wanted)
+        python, complete = venv / "bin" / "python", venv / ".complete"
+        lock = self._lock_of(venv.name)
+        while not lock.acquire(timeout=LOCK_POLL_SECONDS):
+            if cancel.is_set():
+                raise JobInterrupted
+        try:
+            if complete.exists():
+                output(b"The Python environment is already here; nothing to install.\n")
+                return python
+            shutil.rmtree(venv, ignore_errors=True)
+            for argv in _commands(venv, requirements if wanted else None):
+                _run(argv, claim, source, output, cancel, started)
+            complete.touch()
+            return python
+        finally:
+            lock.release()
+
+    def _lock_of(self, key: str) -> threading.Lock:
+        with self._guard:
+            return self._locks.setdefault(key, threading.Lock())
+
+
+def _key(claim: Claim, wanted: bytes) -> str:
+    parts = [f"{sys.version_info.major}.{sys.version_info.minor}".encode(), wanted]
+    if _LOCAL.search(wanted):
+        parts.append(f"{claim.repository_id}@{claim.revision}".encode())
+    return hashlib.sha256(b"\n".join(parts)).hexdigest()[:20]
+
+
+def _commands(venv: Path, requirements: Path | None) -> list[list[str]]:
+    # the interpreter below our own venv, so that the app does not see the worker's libraries
+    base = str(getattr(sys, "_base_executable", sys.executable))
+    if requirements is None:
+        return [[base, "-m", "venv", "--without-pip", str(venv)]]
+    install = ["install", "--disable-pip-version-check", "--no-input", "--requirement", str(requirements)]
+    return [[base, "-m", "venv", str(venv)], [str(venv / "bin" / "python"), "-m", "pip", *install]]
+
+
+def _run(
+    argv: Sequence[str],
+    claim: Claim,
+    source: Path,
+    output: Callable[[bytes], None],
+    cancel: Cancel,
+    started: Callable[[ProcessIdentity | None], None],
+) -> None:
+    limit = claim.limits.build_timeout_seconds or BUILD_TIMEOUT_SECONDS
+    environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    try:
+        code = run_command(
+            argv, cwd=source, env=environment, output=output, cancel=cancel, timeout_seconds=limit, started=started
+        )
+    except CommandTimeout:
+        raise JobFailed("build_timeout", f"The installation took longer than its limit of {limit:.0f} s.") from None
+    if code != 0:
+        raise JobFailed("build_failed", f"Installing requirements.txt ended with code {code}; see the build log.")
