@@ -310,5 +310,6 @@ class ForgeContract:
 
 
 async def _nothing() -> AsyncIterator[bytes]:
-    for chunk in ():
+    empty: tuple[bytes, ...] = ()
+    for chunk in empty:
         yield chunk

@@ -72,7 +72,7 @@ def claimed() -> Callable[..., Claimed]:
     def claim(full_name: str = "alice/app", **wishes: Any) -> Claimed:
         user, _ = User.objects.get_or_create(username=full_name.split("/")[0])
         launch.start(make_space(full_name, **wishes), user=user)
-        worker = WorkerFactory()
+        worker = WorkerFactory.create()
         claim = claim_next(worker.pk, session=1, free_gpu=1, free_cpu=1, key=str(uuid.uuid4()))
         assert claim is not None
         return Claimed(worker, claim.lease)

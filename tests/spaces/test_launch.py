@@ -35,7 +35,7 @@ def readme(*lines: str) -> dict[str, str]:
 
 def bring_to_running(job: Job) -> None:
     """Let a worker claim the job and report that it runs."""
-    worker = WorkerFactory()
+    worker = WorkerFactory.create()
     claim = claim_next(worker.pk, session=1, free_gpu=1, free_cpu=1, key=str(uuid.uuid4()))
     assert claim is not None and claim.job.pk == job.pk
     reports = [Report(1, "building", {}), Report(2, "starting", {}), Report(3, "running", {"image_id": "sha256:1"})]
@@ -227,7 +227,7 @@ def test_the_operator_s_placement_goes_before_the_topics(
 
 
 def test_a_named_worker_is_part_of_the_requirement(owner: User) -> None:
-    worker = WorkerFactory(name="gpu1")
+    worker = WorkerFactory.create(name="gpu1")
     space = make_space("alice/app", topics=["space", "gpu"])
     Space.objects.update(placement=Space.Placement.WORKER, placement_worker=worker)
 
