@@ -36,7 +36,8 @@ $(VENV)/.made:
 $(VENV)/.installed: $(VENV)/.made requirements/control-plane.txt requirements/worker.txt requirements/build.txt pyproject.toml
 	@echo 'installing into $(VENV) …'
 	@$(PIP) -r requirements/control-plane.txt -r requirements/worker.txt -r requirements/build.txt
-	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+		--config-settings editable_mode=compat --editable .
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed requirements/test.txt

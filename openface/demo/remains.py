@@ -76,7 +76,7 @@ def remove_remains(workers: Iterable[str], engine: Engine) -> None:
 
 
 def remove_images(workers: Iterable[str], engine: Engine) -> None:
-    """Remove what these workers have built. Only for workers that will never be back: it is what a next start reuses."""
+    """Remove what these workers have built: only for workers that are never back, for a next start reuses it."""
     for worker in workers:
         if engine.has_containers and (images := _on_engine("image", worker)):
             _docker("image", "rm", "--force", *images)
