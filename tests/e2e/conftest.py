@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,27 +12,22 @@ from tests.e2e.world import Portal, World
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    directory = tmp_path_factory.mktemp("world")
-    _let_pass(directory)
-    world = World(directory)
-    try:
-        world.up()
-        world.machine("cpu1")
-        world.machine("gpu1", local=False, gpus=2, cpus=0)
-        yield world
-    except BaseException:
-        print(world.log_tail(200))
-        raise
-    finally:
-        world.down()
-
-
-def _let_pass(directory: Path) -> None:
-    """The database's own account must reach its directory below pytest's private ones."""
-    for parent in (directory, *directory.parents):
-        if parent.stat().st_mode & 0o001 == 0:
-            parent.chmod(parent.stat().st_mode | 0o011)
+def world() -> Iterator[World]:
+    # Not pytest's own directories: those are closed to others, and the database's account passes through.
+    with tempfile.TemporaryDirectory(prefix="openface-world-") as directory:
+        path = Path(directory)
+        path.chmod(0o711)
+        world = World(path)
+        try:
+            world.up()
+            world.machine("cpu1")
+            world.machine("gpu1", local=False, gpus=2, cpus=0)
+            yield world
+        except BaseException:
+            print(world.log_tail(200))
+            raise
+        finally:
+            world.down()
 
 
 @pytest.fixture(scope="session")
