@@ -81,7 +81,17 @@ def lint_steps() -> list[Step]:
         "ruff format": [str(TOOLS / "ruff"), "format", "--check", "--quiet", "."],
         "mypy": [str(TOOLS / "mypy")],
         "import rules": [str(TOOLS / "lint-imports"), "--no-cache"],
-        "migrations": [sys.executable, "manage.py", "makemigrations", "--check", "--dry-run", "--skip-checks"],
+        # It warns that it cannot ask a database what was applied. It need not.
+        "migrations": [
+            sys.executable,
+            "-W",
+            "ignore",
+            "manage.py",
+            "makemigrations",
+            "--check",
+            "--dry-run",
+            "--skip-checks",
+        ],
     }
     return [Step(name, command, LINT_BUDGETS[name]) for name, command in commands.items()]
 
