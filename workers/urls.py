@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from workers import views
+
+urlpatterns = [
+    path("fleet/", views.fleet, name="fleet"),
+]

@@ -121,7 +121,7 @@ def up_for_a_day(request: pytest.FixtureRequest) -> None:
     marks = list(request.node.iter_markers("django_db"))
     if marks:
         request.getfixturevalue("transactional_db" if any(m.kwargs.get("transaction") for m in marks) else "db")
-        UptimeFactory()
+        UptimeFactory.create()
 
 
 @pytest.fixture

@@ -1,0 +1,319 @@
+"""What the fleet page draws, for the eyes of one reader: figures, one row per worker, one bar per GPU.
+
+Names of Spaces are said only to who may see them; processes and addresses of the machines are the operator's alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
+
+from jobs.models import Job
+from jobs.scheduling import GpuOffer, Held
+from jobs.states import JobState
+from spaces import words
+from spaces.bars import Segment, segments
+from spaces.durations import gigabytes, rough
+from spaces.why import Reader
+from workers.models import Gpu, Worker
+from workers.offers import gateway_sentence
+from workers.overview import Fleet, GpuLine, WorkerLine
+
+PIPS_DRAWN = 12  # more slots than this are told as a number only
+HOT_CELSIUS = 83  # consumer cards slow down around here
+PROCESSES_NAMED = 3
+LOW_DISK_MIB = 5 * 1024
+
+
+@dataclass(frozen=True)
+class Look:
+    """A worker's badge: glyph of the sprite, class of the stylesheet, and the word."""
+
+    glyph: str
+    style: str
+    word: str
+
+
+@dataclass(frozen=True)
+class Key:
+    """One entry under a bar. `swatch`: a or b (ours), foreign, free, or "" for a mere remark."""
+
+    swatch: str
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class GpuRow:
+    """One GPU: its bar with what the bar means, and its readings."""
+
+    number: str
+    model: str
+    simulated: bool
+    segments: list[Segment]
+    keys: list[Key]
+    temperature: str
+    hot: bool
+    utilization: str
+    caption: str  # power and compute capability, where they are known
+
+    @property
+    def label(self) -> str:
+        """The bar in words."""
+        return f"{self.model}: " + ", ".join(f"{key.name} {key.text}".strip() for key in self.keys)
+
+
+@dataclass(frozen=True)
+class Pip:
+    x: float
+    on: bool
+
+
+@dataclass(frozen=True)
+class WorkerRow:
+    """One worker as a row."""
+
+    worker: Worker
+    look: Look
+    silent_for: str  # "" where it never reported
+    jobs: int
+    max_jobs: int
+    pips: list[Pip]
+    gpus: list[GpuRow]
+    note: str  # what a worker without GPUs does instead
+    gone: bool
+    facts: list[tuple[str, str]] = field(default_factory=list)  # for operators
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def pips_width(self) -> int:
+        return 10 * len(self.pips)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of the head: "4 of 6"."""
+
+    name: str
+    value: str
+    rest: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """All of it."""
+
+    figures: list[Figure]
+    rows: list[WorkerRow]
+
+
+def page(fleet: Fleet, *, reader: Reader) -> Page:
+    """Draw the fleet for one reader. One query more: the line."""
+    rows = [_row(line, fleet.now, reader) for line in fleet.lines]
+    return Page(_figures(fleet), rows)
+
+
+def look(name: str) -> Look:
+    """The badge for a worker's standing, as `WorkerLine.look` names it."""
+    match name:
+        case "online":
+            return Look("online", "online", pgettext("worker", "Online"))
+        case "offline":
+            return Look("offline", "offline", words.standing("worker_offline"))
+        case "draining":
+            return Look("draining", "draining", words.standing("worker_draining"))
+        case "disabled":
+            return Look("stop", "offline", words.standing("worker_disabled"))
+        case "paused":
+            return Look("clock", "draining", words.standing("worker_paused"))
+        case "revoked":
+            return Look("offline", "offline", pgettext("worker", "Revoked"))
+        case _:
+            return Look("queued", "queued", pgettext("worker", "Not started yet"))
+
+
+def _figures(fleet: Fleet) -> list[Figure]:
+    lines = fleet.lines
+    # Simulated cards are shown, and never counted with real ones.
+    cards = [gpu.offer for line in lines for gpu in line.gpus if gpu.row.present and not gpu.row.simulated]
+    reserved = sum(held.mib for card in cards for held in card.reserved)
+    queued = Job.objects.filter(state=JobState.QUEUED).order_by("seq").values_list("queued_at", flat=True)
+    oldest = queued.first()
+    waits = "" if oldest is None else _("up to %(time)s") % {"time": rough((fleet.now - oldest).total_seconds())}
+    figures = [
+        Figure(_("Workers online"), str(sum(line.online for line in lines)), _of(len(lines))),
+        Figure(_("Jobs"), str(sum(line.jobs for line in lines)), _of(sum(line.max_jobs for line in lines))),
+    ]
+    if cards:
+        whole = gigabytes(sum(card.total_mib for card in cards))
+        figures += [
+            Figure(_("GPUs reserved"), str(sum(bool(card.reserved) for card in cards)), _of(len(cards))),
+            Figure(_("VRAM reserved"), gigabytes(reserved).split()[0], _("of %(whole)s") % {"whole": whole}),
+        ]
+    return [*figures, Figure(_("In line"), str(queued.count()), waits)]
+
+
+def _of(whole: int) -> str:
+    return _("of %(whole)s") % {"whole": whole}
+
+
+def _row(line: WorkerLine, now: datetime, reader: Reader) -> WorkerRow:
+    worker = line.worker
+    silent = "" if worker.last_seen_at is None else rough((now - worker.last_seen_at).total_seconds())
+    slots = line.max_jobs if line.max_jobs <= PIPS_DRAWN else 0
+    return WorkerRow(
+        worker=worker,
+        look=look(line.look),
+        silent_for=silent,
+        jobs=line.jobs,
+        max_jobs=line.max_jobs,
+        pips=[Pip(10 * n + 0.5, n < line.jobs) for n in range(slots)],
+        gpus=[_gpu_row(gpu, line, reader) for gpu in line.gpus],
+        note=_note(line, reader),
+        gone=not line.online,
+        facts=_facts(worker) if reader.operator else [],
+        remarks=[*_remarks(line), *(_operators_remarks(line) if reader.operator else [])],
+    )
+
+
+def _gpu_row(gpu: GpuLine, line: WorkerLine, reader: Reader) -> GpuRow:
+    row, offer = gpu.row, gpu.offer
+    live = line.online and row.present
+    return GpuRow(
+        number=_("GPU %(index)d") % {"index": row.index},
+        model=f"{words.gpu_name(0, row.model).removeprefix('GPU 0').strip()} {_card_size(offer)}".strip(),
+        simulated=row.simulated,
+        segments=segments(offer),
+        keys=_keys(offer, line, reader),
+        temperature=f"{row.temperature_c:.0f} °C" if live and row.temperature_c is not None else "–",
+        hot=live and row.temperature_c is not None and row.temperature_c >= HOT_CELSIUS,
+        utilization=f"{row.utilization_pct:.0f} %" if live and row.utilization_pct is not None else "–",
+        caption=_caption(row, live=live),
+    )
+
+
+def _caption(row: Gpu, *, live: bool) -> str:
+    power = f"{row.power_w:.0f} W" if live and row.power_w is not None else ""
+    compute = _("compute %(version)s") % {"version": row.compute_capability} if row.compute_capability else ""
+    return " · ".join(filter(None, (power, compute)))
+
+
+def _card_size(offer: GpuOffer) -> str:
+    """A card's size as it is sold: 24,564 MiB is "24 GB"."""
+    return _("%(size)d GB") % {"size": round(offer.total_mib / 1024)} if offer.total_mib else ""
+
+
+def _keys(offer: GpuOffer, line: WorkerLine, reader: Reader) -> list[Key]:
+    keys = [Key("ab"[n % 2], _holder(held, reader), _held(held, offer, line)) for n, held in enumerate(offer.reserved)]
+    if offer.foreign_mib:
+        keys.append(Key("foreign", _("not ours"), _foreign(offer, reader)))
+    if not offer.present:
+        keys.append(Key("", "", words.gpu_refusal("gpu_gone") or ""))
+    elif not offer.healthy:
+        keys.append(Key("", "", offer.error or words.gpu_refusal("gpu_unhealthy") or ""))
+    elif line.online and offer.free_mib is not None and not any(held.exclusive for held in offer.reserved):
+        keys.append(Key("free", "", _("%(free)s free") % {"free": gigabytes(offer.free_mib)}))
+    if offer.mig:
+        keys.append(Key("", "", words.gpu_refusal("gpu_mig") or ""))
+    if offer.simulated:
+        keys.append(Key("", "", _("simulated: never counted with real ones")))
+    return keys
+
+
+def _holder(held: Held, reader: Reader) -> str:
+    if reader.operator or held.name in reader.spaces:
+        return held.name
+    return words.holders([], hidden=1)
+
+
+def _held(held: Held, offer: GpuOffer, line: WorkerLine) -> str:
+    size = _("whole GPU") if held.exclusive and held.mib >= offer.total_mib else gigabytes(held.mib)
+    if not line.online:
+        return _("%(size)s, stays reserved until the worker is back") % {"size": size}
+    if held.used_mib is None:
+        return size
+    return _("%(size)s, uses %(used)s") % {"size": size, "used": gigabytes(held.used_mib)}
+
+
+def _foreign(offer: GpuOffer, reader: Reader) -> str:
+    size = gigabytes(offer.foreign_mib)
+    if not reader.operator:
+        return size
+    named = ", ".join(
+        _("%(name)s, pid %(pid)d") % {"name": name, "pid": pid} for pid, name, _mib in offer.foreign[:PROCESSES_NAMED]
+    )
+    return f"{size}: {named}" if named else size
+
+
+def _note(line: WorkerLine, reader: Reader) -> str:
+    """What a worker without GPUs is for, and what it runs."""
+    if line.gpus:
+        return ""
+    seen = [name for name in line.names if reader.operator or name in reader.spaces]
+    what = _("No GPU. Takes Spaces without the topic “gpu”.") if line.worker.local else _("No GPU is reported.")
+    if not line.names:
+        return what
+    return f"{what} " + _("Now: %(names)s.") % {"names": words.holders(seen, hidden=len(line.names) - len(seen))}
+
+
+def _remarks(line: WorkerLine) -> list[str]:
+    """What everybody who is signed in may know of a worker that does not serve."""
+    worker, remarks = line.worker, []
+    if not line.online and worker.expected_online:
+        remarks.append(_("Usually on: %(hours)s.") % {"hours": worker.expected_online})
+    if worker.scheduling != Worker.Scheduling.OPEN:
+        if line.drained:
+            remarks.append(_("Nothing is left on it: it may be switched off."))
+        else:
+            remarks.append(_("%(count)d job(s) left on it.") % {"count": line.jobs})
+        if worker.scheduling_reason:
+            remarks.append(worker.scheduling_reason)
+    if not worker.accepting and worker.paused_reason:
+        remarks.append(_("Paused: %(reason)s") % {"reason": worker.paused_reason})
+    return remarks
+
+
+def _operators_remarks(line: WorkerLine) -> list[str]:
+    worker, remarks = line.worker, []
+    if line.online and worker.gateway_status != Worker.Gateway.OK:
+        remarks.append(_("Its gateway does not serve: %(why)s.") % {"why": gateway_sentence(worker)})
+    elif worker.gateway_proposed_url:
+        remarks.append(_("It proposes another gateway address: %(url)s.") % {"url": worker.gateway_proposed_url})
+    for check in worker.doctor:
+        if check.get("ok") is False:
+            remarks.append(" ".join(filter(None, (f"{check['check']}:", check.get("detail"), check.get("remedy")))))
+    if worker.driver_gpu_count is not None and worker.driver_gpu_count > sum(gpu.row.present for gpu in line.gpus):
+        remarks.append(_("The driver counts %(count)d GPUs, fewer are listed.") % {"count": worker.driver_gpu_count})
+    if worker.foreign_leases:
+        remarks.append(
+            _("%(count)d container(s) on hold: of leases nobody knows here.") % {"count": len(worker.foreign_leases)}
+        )
+    if line.twins:
+        names = ", ".join(line.twins)
+        remarks.append(_("It reports the machine id of %(names)s too: a cloned disk?") % {"names": names})
+    free = worker.disk.get("docker_root_free_mib")
+    if free is not None and free < LOW_DISK_MIB:
+        remarks.append(_("Only %(free)s free for images.") % {"free": gigabytes(free)})
+    if worker.executor == "process":
+        remarks.append(_("Runs Spaces as plain processes, without isolation."))
+    return remarks
+
+
+def _facts(worker: Worker) -> list[tuple[str, str]]:
+    """What an operator looks up."""
+    known = worker.capabilities
+    disk: Sequence[int | None] = [worker.disk.get("docker_root_free_mib"), worker.disk.get("data_free_mib")]
+    docker = known.get("docker") or {}
+    facts = [
+        (_("Version"), worker.version),
+        (_("Driver"), " / ".join(filter(None, (known.get("driver_version"), known.get("cuda_version"))))),
+        (_("Docker"), docker.get("version") or ""),
+        (_("Disk"), " / ".join(gigabytes(free) for free in disk if free is not None)),
+        (_("Gateway"), worker.gateway_url.removeprefix("http://")),
+        (_("Host"), worker.hostname),
+    ]
+    return [(name, value) for name, value in facts if value]
