@@ -72,6 +72,7 @@ class Gateway:
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(5)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
+        self._loop.close()
 
     def identify(self, credential: Credential) -> None:
         """From now on /healthz answers for this worker."""

@@ -19,7 +19,7 @@ MIN_DERIVED_LENGTH = 8  # a shorter base64 run or line would hit innocent text
 
 
 class Masker:
-    """Replaces secrets in a text that arrives in pieces. One instance per stream: it holds back a possible beginning."""
+    """Replaces secrets in a text that arrives in pieces. One per stream: it holds back a possible beginning."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._forms = sorted({form for secret in secrets for form in _forms(secret)}, key=len, reverse=True)

@@ -47,7 +47,8 @@ class Relay:
 
         Raises AppUnreachable before anything was answered, PeerGone and BadMessage when a side broke.
         """
-        repeatable = request.method in (b"GET", b"HEAD", b"OPTIONS") and request_body(request).complete
+        bodiless = request_body(request).complete  # also: no connection is made for a request of doubtful length
+        repeatable = bodiless and request.method in (b"GET", b"HEAD", b"OPTIONS")
         exchange = _Exchange(client, request, target)
         app = self._reuse(address) if repeatable and request.upgrade is None else None
         if app is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import re
 import shutil
@@ -21,10 +22,10 @@ LOCK_POLL_SECONDS = 0.2
 
 # what names files beside requirements.txt: its text alone does not say what gets installed
 _LOCAL = re.compile(rb"^\s*(\.|/|-|file:)", re.MULTILINE)
-_KEPT_VARIABLES = (
-    "PATH", "HOME", "LANG", "TMPDIR", "PIP_INDEX_URL", "PIP_CACHE_DIR", "PIP_CERT", "PIP_CONFIG_FILE", "SSL_CERT_FILE",
-    "REQUESTS_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
-)  # fmt: skip
+_KEPT_VARIABLES = frozenset(
+    {"PATH", "HOME", "LANG", "TMPDIR", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}
+)
+"""Of our own environment for pip, besides its own PIP_… settings."""
 
 
 class Venvs:
@@ -83,10 +84,15 @@ def _key(claim: Claim, wanted: bytes) -> str:
 def _commands(venv: Path, requirements: Path | None) -> list[list[str]]:
     # the interpreter below our own venv, so that the app does not see the worker's libraries
     base = str(getattr(sys, "_base_executable", sys.executable))
+    make = [base, "-m", "venv", "--without-pip", str(venv)]
     if requirements is None:
-        return [[base, "-m", "venv", "--without-pip", str(venv)]]
-    install = ["install", "--disable-pip-version-check", "--no-input", "--requirement", str(requirements)]
-    return [[base, "-m", "venv", str(venv)], [str(venv / "bin" / "python"), "-m", "pip", *install]]
+        return [make]
+    inside = str(venv / "bin" / "python")
+    if importlib.util.find_spec("pip") is not None:
+        pip = [sys.executable, "-m", "pip", "--python", inside]  # ours serves: a pip of its own costs 5 s of CPU
+    else:
+        make, pip = [base, "-m", "venv", str(venv)], [inside, "-m", "pip"]
+    return [make, [*pip, "install", "--disable-pip-version-check", "--no-input", "--requirement", str(requirements)]]
 
 
 def _run(
@@ -98,7 +104,9 @@ def _run(
     started: Callable[[ProcessIdentity | None], None],
 ) -> None:
     limit = claim.limits.build_timeout_seconds or BUILD_TIMEOUT_SECONDS
-    environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    environment = {
+        name: value for name, value in os.environ.items() if name in _KEPT_VARIABLES or name.startswith("PIP_")
+    }
     try:
         code = run_command(
             argv, cwd=source, env=environment, output=output, cancel=cancel, timeout_seconds=limit, started=started

@@ -358,7 +358,7 @@ class ControlPlane:
             http.wfile.write(b": open\n\n")
             while time.monotonic() < deadline and self._thread.is_alive():
                 with self._wake:
-                    self._wake.wait_for(lambda: len(self._signals) > seen, 0.2)
+                    self._wake.wait_for(lambda seen=seen: len(self._signals) > seen, 0.2)
                     fresh, seen = self._signals[seen:], len(self._signals)
                 http.wfile.write(b"".join(f"event: {name}\ndata: {{}}\n\n".encode() for name in fresh))
         except OSError:

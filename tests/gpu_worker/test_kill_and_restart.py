@@ -1,4 +1,4 @@
-"""kill -9 of the worker at each phase, and its next start: the same app goes on, or nothing of it is left; never two."""
+"""kill -9 of the worker at each phase, and its next start: the same app goes on, or nothing is left; never two."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ PROCESS = Kind(
     # a requirement that pip builds from the repository itself, slowly
     slow_build={
         "app.py": WEB_APP,
-        "requirements.txt": "--no-index\n--no-build-isolation\n./slow",
+        "requirements.txt": "--no-index\n./slow",
         "slow/pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "slow"\nbackend-path = ["."]\n',
         "slow/slow.py": "import sys, time\nprint('waiting', file=sys.stderr, flush=True)\ntime.sleep(300)\n",
     },
