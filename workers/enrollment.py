@@ -9,15 +9,16 @@ from __future__ import annotations
 import hmac
 import logging
 import re
+import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
 from django.db.models.functions import Now
 
 from jobs import audit
+from jobs.audit import Actor
 from jobs.clock import database_now
 from workers import credentials, gateways
 from workers.errors import (
@@ -59,7 +60,7 @@ class Enrolled:
 def issue_token(
     name: str,
     *,
-    actor: Any = None,
+    actor: Actor = None,
     life: timedelta = DEFAULT_LIFE,
     gateway_url: str = "",
     local: bool = False,
@@ -87,7 +88,7 @@ def issue_token(
             local=local or (existing is not None and existing.local),
             gateway_url=address,
             replaces=existing,
-            created_by=str(actor or ""),
+            created_by=audit.actor_name(actor),
             expires_at=database_now() + life,
         )
         audit.record(
@@ -99,13 +100,13 @@ def issue_token(
     return IssuedToken(token, row)
 
 
-def revoke_token(token_id: Any, *, actor: Any = None, request: Any = None, reason: str = "") -> bool:
+def revoke_token(token_id: uuid.UUID, *, actor: Actor = None, address: str | None = None) -> bool:
     """Make an unused token worthless; False where it was used, revoked or gone already."""
     with transaction.atomic():
         changed = EnrollmentToken.objects.filter(pk=token_id, used_at=None, revoked_at=None).update(revoked_at=Now())
         if changed:
             row = EnrollmentToken.objects.get(pk=token_id)
-            audit.record("enrollment_token_revoked", obj=row, actor=actor, request=request, reason=reason)
+            audit.record("enrollment_token_revoked", obj=row, actor=actor, address=address)
     return bool(changed)
 
 

@@ -32,8 +32,9 @@ JOB_STATES = (
 
 
 class Message(serializers.Serializer[Any]):
-    """A JSON object that becomes a value of `shape`."""
+    """A message of the protocol. Unknown fields are ignored; a missing optional field and null mean: not known."""
 
+    # What a valid message becomes: a class of `workers.reports`, called with the fields.
     shape: ClassVar[Any] = dict
 
     def to_internal_value(self, data: Any) -> Any:
@@ -215,46 +216,53 @@ class LogIn(Message):
     text = LogText()
 
 
-class BuildingIn(Message):
+class EventHead(Message):
+    """What every event has: its number within the lease, from 1 without holes, and its kind."""
+
+    seq = Whole(min_value=1)
+    kind = SnakeCase(max_length=32)
+
+
+class BuildingIn(EventHead):
     pass
 
 
-class StartingIn(Message):
+class StartingIn(EventHead):
     reason = Text(clip=64, **OPTIONAL)
     image_id = Text(clip=256, **OPTIONAL)
 
 
-class RunningIn(Message):
+class RunningIn(EventHead):
     image_id = Text(clip=256, allow_null=True)
     gpus = serializers.ListField(child=Text(min_length=1, max_length=128, allow_blank=False), max_length=256)
 
 
-class HealthIn(Message):
+class HealthIn(EventHead):
     healthy = Flag()
     detail = Text(clip=1024, **OPTIONAL)
 
 
-class ExitedIn(Message):
+class ExitedIn(EventHead):
     code = Whole(min_value=-INT, allow_null=True)
     oom_killed = Flag()
     log_ends = LogOffsets(required=False)
 
 
-class FailedIn(Message):
+class FailedIn(EventHead):
     reason = SnakeCase(max_length=64)
     detail = Text(clip=4096)
 
 
-class DeclinedIn(Message):
+class DeclinedIn(EventHead):
     reason = Word(choices=["shutdown", "gpu_gone", "disk_floor", "needs_cuda"])
     detail = Text(clip=1024, **OPTIONAL)
 
 
-class StoppedIn(Message):
+class StoppedIn(EventHead):
     pass
 
 
-class SnapshotIn(Message):
+class SnapshotIn(EventHead):
     state = Word(choices=["leased", "building", "starting", "running", "stopping"])
 
 
@@ -271,21 +279,18 @@ EVENT_KINDS: dict[str, type[Message]] = {
 }
 
 
-class EventIn(Message):
+class EventIn(EventHead):
     """One numbered event; the other fields depend on its kind.
 
     A kind that is not known here comes from a newer worker: it is taken without its fields, and recorded as ignored.
     """
 
-    seq = Whole(min_value=1)
-    kind = SnakeCase(max_length=32)
-
     def to_internal_value(self, data: Any) -> reports.EventReport:
         head = super().to_internal_value(data)
-        fields = EVENT_KINDS.get(head["kind"])
+        kind = EVENT_KINDS.get(head["kind"])
         # run_validation, not is_valid: its errors then carry the field's name into the list's errors.
-        values = fields().run_validation(data) if fields else {}
-        return reports.EventReport(head["seq"], head["kind"], dict(values))
+        values = kind().run_validation(data) if kind else {}
+        return reports.EventReport(head["seq"], head["kind"], {k: v for k, v in values.items() if k not in head})
 
 
 class EventsIn(Message):
@@ -420,7 +425,7 @@ class StandingOut(serializers.Serializer[Any]):
 
     worker_id = serializers.UUIDField(source="id")
     name = serializers.CharField()
-    scheduling = serializers.ChoiceField(choices=Worker.Scheduling.values)
+    scheduling = serializers.CharField(help_text="open, draining or disabled")
     reason = serializers.CharField(source="scheduling_reason")
     revoked_at = serializers.DateTimeField(allow_null=True)
 
