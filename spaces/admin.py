@@ -89,12 +89,19 @@ class LocalRepositoryAdmin(RepositoryModelAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: LocalRepository | None = None) -> bool:
         return False  # the files would stay behind, and the Space's history would lose its name
 
+    def save_model(self, request: HttpRequest, obj: LocalRepository, form: Any, change: bool) -> None:
+        obj.topics = sorted({topic.strip().lower() for topic in obj.topics})
+        super().save_model(request, obj, form, change)
+
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         """Save the collaborators too, then tell: who was cut off must lose what he has open."""
         before = form.initial
         super().save_related(request, form, formsets, change)
         repository: LocalRepository = form.instance
-        changed = {name: form.cleaned_data.get(name) for name in form.changed_data}
+        cleaned = form.cleaned_data
+        changed = {name: cleaned[name] for name in form.changed_data if cleaned.get(name) != before.get(name)}
+        if not changed and not any(formset.has_changed() for formset in formsets):
+            return
         people = {c.user.get_username(): c.permission for c in repository.collaborators.select_related("user")}
         audit.record(
             "repository_access",
