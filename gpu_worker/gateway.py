@@ -105,6 +105,10 @@ class Gateway:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=2)
+        self._relay.close()
+        await asyncio.sleep(0.01)  # closed transports say goodbye in the loop's next turns
+        self._relay.close()
+        await asyncio.sleep(0)  # so that what was closed is told to the transports
 
     def _break_off(self, route: _Route) -> None:
         for task in route.tasks:

@@ -8,7 +8,6 @@ goes away ends the app's request; an app that breaks off breaks the client's ans
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 from gpu_worker.http_framing import (
@@ -40,7 +39,7 @@ class Relay:
     """Relays to apps; keeps their idle connections for the next request. Lives in one event loop."""
 
     def __init__(self) -> None:
-        self._idle: dict[Address, list[tuple[Peer, float]]] = {}
+        self._idle: dict[Address, list[Peer]] = {}
 
     async def carry(self, client: Peer, request: Head, target: bytes, address: Address) -> bool:
         """Answer *request* from the app at *address*; whether *client* may send another request.
@@ -72,23 +71,41 @@ class Relay:
         finally:
             work.cancel()
             if exchange.app_reusable and not app.at_end and not app.buffer:
-                self._idle.setdefault(address, []).append((app, time.monotonic()))
+                self._keep(app, address)
+            elif exchange.broken:
+                app.abort()
             else:
-                app.abort() if exchange.broken else app.close()
+                app.close()
+
+    def _keep(self, app: Peer, address: Address) -> None:
+        self._idle.setdefault(address, []).append(app)
+        asyncio.get_running_loop().call_later(REUSE_SECONDS, self._expire, app, address)
+
+    def _expire(self, app: Peer, address: Address) -> None:
+        idle = self._idle.get(address, [])
+        if app in idle:
+            idle.remove(app)
+            app.close()
+            if not idle:
+                del self._idle[address]
 
     def _reuse(self, address: Address) -> Peer | None:
         idle = self._idle.get(address, [])
         while idle:
-            app, since = idle.pop()
-            if time.monotonic() - since < REUSE_SECONDS and not app.at_end and not app.buffer:
+            app = idle.pop()
+            if not app.at_end and not app.buffer:
                 return app
             app.close()
         return None
 
     def forget(self, address: Address) -> None:
         """The app at *address* has ended."""
-        for app, _ in self._idle.pop(address, []):
+        for app in self._idle.pop(address, []):
             app.close()
+
+    def close(self) -> None:
+        for address in list(self._idle):
+            self.forget(address)
 
 
 async def _connect(address: Address) -> Peer:
