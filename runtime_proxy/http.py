@@ -20,7 +20,7 @@ from runtime_proxy.headers import Edge, to_app, to_browser
 from runtime_proxy.pages import Answer
 from runtime_proxy.plane import Plane, plane
 from runtime_proxy.upload import Receive, Send, Upload
-from runtime_proxy.upstream import GatewayRefused, GatewaySilent
+from runtime_proxy.upstream import GatewayFailed
 from runtime_proxy.watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -121,15 +121,14 @@ async def _exchange(here: Plane, passage: Passage, edge: Edge, scope: Scope, upl
     asked = to_app(scope["headers"], mount=upstream.mount, edge=edge, cookies=here.cookies)
     try:
         response = await here.pool.request(method, upstream, passage.path, asked, upload)
-    except (GatewayRefused, GatewaySilent) as failure:
+    except GatewayFailed as failure:
         if upload is not None and upload.client_gone:
             return
         logger.warning(
             "gateway failed",
             extra={"action": "gateway_failed", "worker": upstream.worker_name, "lease": str(upstream.lease_id)},
         )
-        silent = isinstance(failure, GatewaySilent)
-        await answer(send, pages.gateway_failed(upstream, asked_of(method, scope["headers"]), silent=silent))
+        await answer(send, pages.gateway_failed(upstream, asked_of(method, scope["headers"]), failure))
         return
     if upload is not None and upload.expects_continue:
         upload.refuse()

@@ -25,6 +25,7 @@ from runtime_proxy.asked import Asked
 from runtime_proxy.headers import RawHeaders
 from runtime_proxy.origin import portal_origin
 from runtime_proxy.routing import ON_DEMAND, Standing, Upstream
+from runtime_proxy.upstream import GatewayAnswered, GatewayFailed, GatewaySilent
 from spaces import words
 
 STATIC = b"/run-static/"
@@ -83,18 +84,24 @@ def standing(route: Standing, asked: Asked) -> Answer:
         return _answer(503, notice, asked, retry_after=again, refresh=again if route.is_coming else None)
 
 
-def gateway_failed(upstream: Upstream, asked: Asked, *, silent: bool) -> Answer:
-    """Say that the app runs and its machine cannot be reached from here: 502, or 504 where it does not answer."""
+def gateway_failed(upstream: Upstream, asked: Asked, failure: GatewayFailed) -> Answer:
+    """Say how far the request got: 502, or 504 where nobody answered."""
     with translation.override(asked.language):
         facts = {"worker": upstream.worker_name}
-        if silent:
-            sentence = _("The app runs on %(worker)s, but its gateway does not answer.") % facts
-        else:
-            sentence = _("The app runs on %(worker)s, but its gateway refuses the connection.") % facts
+        match failure:
+            case GatewaySilent():
+                code, sentence = "gateway_timeout", _("The app runs on %(worker)s, but its gateway does not answer.")
+            case GatewayAnswered(app_unreachable=True):
+                code, sentence = "app_unreachable", _("The app on %(worker)s does not answer on its port.")
+            case GatewayAnswered():
+                code, sentence = "gateway_closed", _("%(worker)s does not serve this app at the moment.")
+            case _:
+                code = "gateway_refused"
+                sentence = _("The app runs on %(worker)s, but its gateway refuses the connection.")
         notice = Notice(
-            code="gateway_timeout" if silent else "gateway_refused",
+            code=code,
             headline=_("The way to the app is broken"),
-            sentence=sentence,
+            sentence=sentence % facts,
             more=(_("The machine itself was heard from a moment ago. This page looks again by itself."),),
             state=JobState.UNAVAILABLE,
             badge=words.state_name(JobState.UNAVAILABLE),
@@ -102,7 +109,8 @@ def gateway_failed(upstream: Upstream, asked: Asked, *, silent: bool) -> Answer:
             facts=facts,
         )
         again = LOOK_AGAIN_LATER_SECONDS
-        return _answer(504 if silent else 502, notice, asked, retry_after=again, refresh=again)
+        status = 504 if isinstance(failure, GatewaySilent) else 502
+        return _answer(status, notice, asked, retry_after=again, refresh=again)
 
 
 def not_found(asked: Asked) -> Answer:

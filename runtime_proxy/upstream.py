@@ -40,16 +40,29 @@ CLOSE_SECONDS = 5.0
 QUEUED_FRAMES = 2  # a frame may be a whole message of 64 MiB
 
 RUNTIME_HEADER = "X-OpenFace-Runtime"
+MADE_BY_GATEWAY = b"x-openface-gateway"  # on the gateway's own answers; it removes the header from an app's
 # What aiohttp would add of its own: the app must see what the browser sent.
 _OURS_TO_SEND = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 
 
-class GatewayRefused(Exception):
+class GatewayFailed(Exception):
+    """The request did not get as far as the app."""
+
+
+class GatewayRefused(GatewayFailed):
     """The gateway cannot be reached or broke off before it answered."""
 
 
-class GatewaySilent(Exception):
+class GatewaySilent(GatewayFailed):
     """The gateway did not answer in time."""
+
+
+class GatewayAnswered(GatewayFailed):
+    """The gateway answered in the app's place: it does not serve this lease (any more), or cannot reach the app."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The gateway says {reason}.")
+        self.app_unreachable = reason == "app-unreachable"
 
 
 class HandshakeRefused(Exception):
@@ -77,7 +90,9 @@ class UpstreamPool:
     async def request(
         self, method: str, upstream: Upstream, path: bytes, headers: RawHeaders, body: Upload | None
     ) -> aiohttp.ClientResponse:
-        """Send the request and return when the answer's head is there. Raises GatewayRefused and GatewaySilent.
+        """Send the request and return when the answer's head is there.
+
+        Raises GatewayRefused, GatewaySilent and GatewayAnswered.
 
         A client that leaves while its body is being sent makes the upload raise: see `Upload.client_gone`.
         """
@@ -85,7 +100,7 @@ class UpstreamPool:
         fields = CIMultiDict([(_text(name), _text(value)) for name, value in headers])
         fields[RUNTIME_HEADER] = upstream.token
         try:
-            return await session.request(
+            response = await session.request(
                 method,
                 URL(upstream.base + _text(path), encoded=True),
                 headers=fields,
@@ -97,11 +112,19 @@ class UpstreamPool:
             raise GatewaySilent(str(error)) from error
         except (aiohttp.ClientError, OSError) as error:
             raise GatewayRefused(str(error)) from error
+        reason = response.headers.get(MADE_BY_GATEWAY.decode("ascii"))
+        if reason is not None:
+            response.close()
+            raise GatewayAnswered(reason)
+        return response
 
     async def websocket(
         self, upstream: Upstream, path: bytes, headers: RawHeaders, subprotocols: list[str]
     ) -> ClientConnection:
-        """Open a WebSocket to the app. Raises GatewayRefused, GatewaySilent and HandshakeRefused."""
+        """Open a WebSocket to the app.
+
+        Raises GatewayRefused, GatewaySilent, GatewayAnswered, and HandshakeRefused for the app's own refusal.
+        """
         gateway = urlsplit(upstream.base)
         secure = gateway.scheme == "https"
         fields = [*headers, (RUNTIME_HEADER.encode("ascii"), upstream.token.encode("ascii"))]
@@ -129,7 +152,11 @@ class UpstreamPool:
         except InvalidStatus as refusal:
             connection.transport.abort()
             answer = refusal.response
-            raise HandshakeRefused(answer.status_code, raw_headers(answer), bytes(answer.body or b"")) from None
+            raw = raw_headers(answer)
+            reason = dict(raw).get(MADE_BY_GATEWAY)
+            if reason is not None:
+                raise GatewayAnswered(reason.decode("latin-1")) from None
+            raise HandshakeRefused(answer.status_code, raw, bytes(answer.body or b"")) from None
         except (InvalidHandshake, InvalidMessage, EOFError, OSError) as error:
             connection.transport.abort()
             raise GatewayRefused(str(error)) from error

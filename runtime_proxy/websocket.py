@@ -27,7 +27,7 @@ from runtime_proxy.origin import is_runtime_origin, portal_origin
 from runtime_proxy.pages import Answer
 from runtime_proxy.plane import Plane, plane
 from runtime_proxy.upload import Receive, Send
-from runtime_proxy.upstream import GatewayRefused, GatewaySilent, HandshakeRefused, raw_headers
+from runtime_proxy.upstream import GatewayFailed, HandshakeRefused, raw_headers
 from runtime_proxy.watch import RECHECK_SECONDS
 
 logger = logging.getLogger(__name__)
@@ -84,10 +84,8 @@ async def _serve(here: Plane, scope: Scope, receive: Receive, send: Send, *, vis
         passed = [(name, value) for name, value in passed if name != b"content-length"]
         await _refuse(scope, receive, send, Answer(refusal.status, passed, refusal.body))
         return
-    except (GatewayRefused, GatewaySilent) as failure:
-        await _refuse(
-            scope, receive, send, pages.gateway_failed(upstream, asked, silent=isinstance(failure, GatewaySilent))
-        )
+    except GatewayFailed as failure:
+        await _refuse(scope, receive, send, pages.gateway_failed(upstream, asked, failure))
         return
     said = raw_headers(connection.response)
     accepted = to_browser(said, mount=upstream.mount, edge=edge, cookies=here.cookies, status=101)

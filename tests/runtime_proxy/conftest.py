@@ -1,7 +1,8 @@
-"""A running Space behind a gateway, and the data plane in front of it."""
+"""A running Space behind a worker's real gateway, and the data plane in front of it: the whole chain of two hops."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -13,8 +14,10 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
 
+from gpu_worker.gateway import Gateway
 from jobs.models import Job, Lease
 from jobs.states import JobState
+from jobs.tokens import runtime_token
 from runtime_proxy import handover
 from spaces.models import Space
 from tests.factories import JobFactory, UptimeFactory, WorkerFactory
@@ -34,7 +37,7 @@ def _installation(settings: Settings, tmp_path: Path) -> None:
 
 @pytest.fixture
 def upstream() -> Iterator[Upstream]:
-    """A gateway whose answers the test decides."""
+    """An app whose answers the test decides."""
     loop = Loop()
     server = Upstream()
     loop.run(server.start())
@@ -45,18 +48,37 @@ def upstream() -> Iterator[Upstream]:
 
 
 @pytest.fixture
-def run_space(transactional_db: None, upstream: Upstream) -> Callable[..., Job]:
-    """Make a Space, with a job that runs behind the upstream unless told otherwise."""
-    UptimeFactory()
+def gateway() -> Iterator[Gateway]:
+    """The product's own gateway of a worker."""
+    server = Gateway("127.0.0.1", 0)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def run_space(transactional_db: None, upstream: Upstream, gateway: Gateway) -> Callable[..., Job]:
+    """Make a Space, with a job that runs the upstream behind the gateway unless told otherwise."""
+    UptimeFactory.create()
 
     def make(
         full_name: str = "alice/app", *, visibility: str = "public", state: str = "running", **wishes: object
     ) -> Job:
         space = make_space(full_name, visibility=visibility)
-        worker = wishes.pop("worker", None) or WorkerFactory(name="gpu1", gateway_url=upstream.url)
-        return lease_to(space, worker, state=state, **wishes)
+        worker = wishes.pop("worker", None) or WorkerFactory.create(name="gpu1", gateway_url=url_of(gateway))
+        port = wishes.pop("port", upstream.port)
+        assert isinstance(port, int)
+        job = lease_to(space, worker, state=state, **wishes)
+        lease = job.leases.get()
+        gateway.open(str(lease.pk), ("127.0.0.1", port), hashlib.sha256(runtime_token(lease).encode()).hexdigest())
+        return job
 
     return make
+
+
+def url_of(gateway: Gateway) -> str:
+    """The address under which the control plane reaches it."""
+    return f"http://127.0.0.1:{gateway.port}"
 
 
 def lease_to(space: Space, worker: object, *, state: str = "running", **wishes: object) -> Job:

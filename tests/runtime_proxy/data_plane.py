@@ -14,8 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import psycopg
+import pytest
 import uvicorn
 from asgiref.typing import ASGI3Application
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from jobs import notices
 
@@ -76,6 +79,13 @@ class DataPlane:
             while piece := connection.recv(65536):
                 pieces.append(piece)
             return b"".join(pieces)
+
+
+def refused_handshake(data_plane: DataPlane, path: str, **headers: str) -> int:
+    """Try to open a WebSocket; return the status of the refusal."""
+    with pytest.raises(InvalidStatus) as refusal:
+        connect(f"ws://{data_plane.host}{path}", additional_headers=headers, proxy=None)
+    return refusal.value.response.status_code
 
 
 @contextmanager

@@ -11,8 +11,6 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.test import Client
 from pytest_django import Settings
-from websockets.exceptions import InvalidStatus
-from websockets.sync.client import connect
 
 from jobs import notices
 from jobs.models import Job
@@ -21,7 +19,7 @@ from runtime_proxy.models import RuntimeSession
 from spaces.models import LocalCollaborator, LocalRepository
 from tests.factories import ago
 from tests.runtime_proxy.conftest import PORTAL
-from tests.runtime_proxy.data_plane import DataPlane, until
+from tests.runtime_proxy.data_plane import DataPlane, refused_handshake, until
 from tests.runtime_proxy.upstreams import Upstream
 
 RunSpace = Callable[..., Job]
@@ -36,13 +34,6 @@ def owner(transactional_db: None) -> User:
 @pytest.fixture
 def stranger(transactional_db: None) -> User:
     return User.objects.create_user("carol")
-
-
-def refused_handshake(data_plane: DataPlane, path: str, **headers: str) -> int:
-    fields = {name.replace("_", "-"): value for name, value in headers.items()}
-    with pytest.raises(InvalidStatus) as refusal:
-        connect(f"ws://{data_plane.host}{path}", additional_headers=fields, proxy=None)
-    return refusal.value.response.status_code
 
 
 def test_anybody_may_use_a_public_space(data_plane: DataPlane, run_space: RunSpace):

@@ -9,11 +9,12 @@ import pytest
 from django.utils import timezone
 from pytest_django import Settings
 
+from gpu_worker.gateway import Gateway
 from jobs import notices
 from jobs.models import Job, Lease
 from tests.factories import JobFactory, UptimeFactory, WorkerFactory, ago
 from tests.runtime_proxy.conftest import PORTAL
-from tests.runtime_proxy.data_plane import DataPlane, until
+from tests.runtime_proxy.data_plane import DataPlane, refused_handshake, until
 from tests.runtime_proxy.upstreams import Upstream
 from tests.spaces.repositories import make_space
 from workers.models import Worker
@@ -52,9 +53,9 @@ def test_a_space_on_its_way_looks_again_by_itself(data_plane: DataPlane, run_spa
 
 
 def test_a_queued_space_says_its_place_and_why(data_plane: DataPlane, run_space: RunSpace):
-    UptimeFactory()
-    JobFactory()
-    JobFactory(space=make_space("alice/app"))
+    UptimeFactory.create()
+    JobFactory.create()
+    JobFactory.create(space=make_space("alice/app"))
 
     status, content = said(data_plane)
 
@@ -64,7 +65,7 @@ def test_a_queued_space_says_its_place_and_why(data_plane: DataPlane, run_space:
 
 @pytest.mark.parametrize("state", ["completed", "cancelled"])
 def test_a_stopped_space_can_be_started_from_its_page(data_plane: DataPlane, run_space: RunSpace, state: str):
-    JobFactory(space=make_space("alice/app"), state=state, finished_at=timezone.now())
+    JobFactory.create(space=make_space("alice/app"), state=state, finished_at=timezone.now())
 
     status, content = said(data_plane)
     page = data_plane.navigate("/run/alice/app/")
@@ -75,7 +76,7 @@ def test_a_stopped_space_can_be_started_from_its_page(data_plane: DataPlane, run
 
 
 def test_a_failed_space_says_why(data_plane: DataPlane, run_space: RunSpace):
-    JobFactory(space=make_space("alice/app"), state="failed", reason_code="made_up", reason="It said <b>no</b>.")
+    JobFactory.create(space=make_space("alice/app"), state="failed", reason_code="made_up", reason="It said <b>no</b>.")
 
     _, content = said(data_plane)
     page = data_plane.navigate("/run/alice/app/")
@@ -85,11 +86,9 @@ def test_a_failed_space_says_why(data_plane: DataPlane, run_space: RunSpace):
 
 
 def test_a_silent_worker_makes_its_space_unavailable_before_anybody_noticed(
-    data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, settings: Settings
+    data_plane: DataPlane, run_space: RunSpace, upstream: Upstream
 ):
-    silent = WorkerFactory(
-        name="gpu1", gateway_url=upstream.url, last_seen_at=ago(3600), expected_online="Mon–Fri 9–18"
-    )
+    silent = WorkerFactory.create(name="gpu1", last_seen_at=ago(3600), expected_online="Mon–Fri 9–18")
     job = run_space(worker=silent)
 
     status, content = said(data_plane)
@@ -160,7 +159,7 @@ def test_a_revoked_worker_is_left_at_once(data_plane: DataPlane, run_space: RunS
 
 
 def test_a_gateway_that_refuses_is_named(data_plane: DataPlane, run_space: RunSpace):
-    run_space(worker=WorkerFactory(name="gpu1", gateway_url="http://127.0.0.1:1"))
+    run_space(worker=WorkerFactory.create(name="gpu1", gateway_url="http://127.0.0.1:1"))
 
     answer = data_plane.get("/run/alice/app/")
     page = data_plane.navigate("/run/alice/app/")
@@ -168,6 +167,24 @@ def test_a_gateway_that_refuses_is_named(data_plane: DataPlane, run_space: RunSp
     assert (answer.status, page.status) == (502, 502)
     assert json.loads(answer.body)["code"] == "gateway_refused"
     assert b"The app runs on gpu1, but its gateway refuses the connection." in page.body
+
+
+def test_an_app_that_left_its_port_is_named(data_plane: DataPlane, run_space: RunSpace):
+    run_space(port=1)
+
+    answer = data_plane.get("/run/alice/app/")
+
+    assert (answer.status, json.loads(answer.body)["code"]) == (502, "app_unreachable")
+    assert refused_handshake(data_plane, "/run/alice/app/") == 502
+
+
+def test_a_gateway_without_the_lease_is_no_404_of_the_app(data_plane: DataPlane, run_space: RunSpace, gateway: Gateway):
+    gateway.close(str(run_space().leases.get().pk))
+
+    answer = data_plane.get("/run/alice/app/")
+
+    assert (answer.status, json.loads(answer.body)["code"]) == (502, "gateway_closed")
+    assert refused_handshake(data_plane, "/run/alice/app/") == 502
 
 
 def test_a_batch_job_has_no_page(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
@@ -179,7 +196,7 @@ def test_a_batch_job_has_no_page(data_plane: DataPlane, run_space: RunSpace, ups
 
 def test_while_a_restart_waits_the_old_run_still_serves(data_plane: DataPlane, run_space: RunSpace):
     old = run_space()
-    JobFactory(space=old.space, replaces=old, blocked_by=old)
+    JobFactory.create(space=old.space, replaces=old, blocked_by=old)
 
     assert data_plane.get("/run/alice/app/").status == 200
 

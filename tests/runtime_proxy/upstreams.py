@@ -1,8 +1,4 @@
-"""Small real upstreams: raw TCP servers that see every byte, and a stand-in for a worker's gateway made of them.
-
-The stand-in answers `/lease/<lease>/…` with whatever the test's handler does on the connection; it is used where a test
-needs to see, or break, the very bytes.
-"""
+"""Small real apps: raw TCP servers that see every byte, and answer or break as the test says."""
 
 from __future__ import annotations
 
@@ -97,10 +93,6 @@ class Upstream:
     port: int = 0
     open_connections: int = 0
     failures: list[BaseException] = field(default_factory=list)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
