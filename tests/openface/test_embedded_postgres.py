@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -15,6 +16,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from openface import embedded_postgres
 from openface.embedded_postgres import DATABASE, EmbeddedPostgres, EmbeddedPostgresError
 
 
@@ -26,8 +28,30 @@ def home() -> Iterator[Path]:
         yield Path(directory) / "with a space" / "postgres"
 
 
+@pytest.fixture(scope="module")
+def used_home() -> Iterator[Path]:
+    """A home in which a server has run: to copy it is quicker than to make another."""
+    with tempfile.TemporaryDirectory(prefix="openface-postgres-") as directory:
+        Path(directory).chmod(0o755)
+        server = EmbeddedPostgres(Path(directory) / "postgres", durable=False)
+        server.start()
+        server.stop()
+        yield server.home
+
+
 @pytest.fixture
-def server(home: Path) -> Iterator[EmbeddedPostgres]:
+def server(home: Path, used_home: Path) -> Iterator[EmbeddedPostgres]:
+    home.parent.mkdir()
+    subprocess.run(["cp", "-a", str(used_home), str(home)], check=True)
+    (home / "port").unlink()
+    server = EmbeddedPostgres(home, durable=False)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def new_server(home: Path) -> Iterator[EmbeddedPostgres]:
+    """A server that has never run."""
     server = EmbeddedPostgres(home, durable=False)
     yield server
     server.stop()
@@ -40,11 +64,11 @@ def query(url: str, sql: str) -> object:
         return row[0] if row else None
 
 
-def test_it_starts_from_nothing_and_has_the_database(server: EmbeddedPostgres) -> None:
-    url = server.start()
+def test_it_starts_from_nothing_and_has_the_database(new_server: EmbeddedPostgres) -> None:
+    url = new_server.start()
 
     assert query(url, "SELECT current_database()") == DATABASE
-    assert server.url_file.read_text().strip() == url
+    assert new_server.url_file.read_text().strip() == url
 
 
 def test_it_listens_on_loopback_only_and_wants_the_password(server: EmbeddedPostgres) -> None:
@@ -70,7 +94,7 @@ def test_starting_it_twice_is_starting_it_once(server: EmbeddedPostgres) -> None
     assert server.pid() == pid
 
 
-def test_two_first_starts_at_once_make_one_server(home: Path, server: EmbeddedPostgres) -> None:
+def test_two_first_starts_at_once_make_one_server(home: Path, new_server: EmbeddedPostgres) -> None:
     urls: list[str] = []
     starts = [threading.Thread(target=lambda: urls.append(EmbeddedPostgres(home, durable=False).start())) for _ in "ab"]
     for start in starts:
@@ -120,16 +144,15 @@ def test_a_pid_file_that_names_a_stranger_does_not_stop_it(server: EmbeddedPostg
         stranger.wait()
 
 
-def test_an_interrupted_first_start_is_begun_anew(server: EmbeddedPostgres, home: Path) -> None:
+def test_an_interrupted_first_start_is_begun_anew(new_server: EmbeddedPostgres, home: Path) -> None:
     for name in ("data.new", "data"):
         (home / "server" / name).mkdir(parents=True)
         (home / "server" / name / "half").write_text("")
 
-    assert query(server.start(), "SELECT 1") == 1
+    assert query(new_server.start(), "SELECT 1") == 1
 
 
 def test_a_taken_port_is_exchanged(server: EmbeddedPostgres, home: Path, occupied_port: int) -> None:
-    home.mkdir(parents=True)
     (home / "port").write_text(str(occupied_port))
 
     assert f":{occupied_port}/" not in server.start()
@@ -165,3 +188,24 @@ def test_what_it_cannot_use_it_leaves_alone_and_says_so(
     with pytest.raises(EmbeddedPostgresError, match=sentence):
         server.start()
     assert (home / "server" / "data" / "base").is_dir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs it as somebody else")
+def test_root_runs_it_from_a_checkout_that_is_closed_to_others(
+    new_server: EmbeddedPostgres, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout = home.parent.parent
+    installed = embedded_postgres._installed_programs()
+    packages = installed.parent.parent.parent
+    for part in (installed.parent, packages / "embedded_postgres.libs"):
+        shutil.copytree(part, checkout / part.relative_to(packages), symlinks=True)
+    checkout.chmod(0o700)
+    monkeypatch.setattr(embedded_postgres, "_installed_programs", lambda: checkout / installed.relative_to(packages))
+    with tempfile.TemporaryDirectory(prefix="openface-reachable-") as reachable:
+        Path(reachable).chmod(0o755)
+        monkeypatch.setattr(embedded_postgres, "REACHABLE_HOME", Path(reachable) / "openface")
+
+        assert query(new_server.start(), "SELECT 1") == 1
+
+        assert [path.name for path in home.iterdir() if path.name == "server"] == []
+        new_server.stop()
