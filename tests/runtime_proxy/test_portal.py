@@ -1,0 +1,154 @@
+"""The portal's `/run/…`: it leads to the runtime origin, and carries WebSockets in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from channels.routing import URLRouter
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import re_path
+from pytest_django import Settings
+from websockets.sync.client import connect
+from websockets.typing import Origin
+
+from jobs.models import Job
+from runtime_proxy import websocket
+from runtime_proxy.plane import close_plane
+from tests.runtime_proxy.conftest import PORTAL
+from tests.runtime_proxy.data_plane import DataPlane, refused_handshake, serving
+from tests.runtime_proxy.test_websocket import App, app
+from tests.spaces.repositories import make_space
+
+RunSpace = Callable[..., Job]
+ORIGIN = "http://localhost:8091"
+
+__all__ = ["app"]  # a fixture
+
+
+@pytest.fixture(autouse=True)
+def _origin(settings: Settings) -> None:
+    settings.OPENFACE_RUNTIME_ORIGIN = ORIGIN
+
+
+@pytest.mark.parametrize("method", ["get", "post", "put", "delete", "head", "options"])
+def test_every_method_is_sent_on_with_its_path_and_query(transactional_db: None, method: str):
+    make_space("alice/App")
+
+    answer = getattr(Client(enforce_csrf_checks=True), method)("/run/alice/App/a/b?x=%20&y")
+
+    assert answer.status_code == 307
+    assert answer.headers["Location"] == f"{ORIGIN}/run/alice/App/a/b?x=%20&y"
+    assert "no-store" in answer.headers["Cache-Control"]
+
+
+def test_the_canonical_name_and_the_slash_are_put_right_at_once(transactional_db: None):
+    make_space("alice/App")
+
+    assert Client().get("/run/ALICE/app?x").headers["Location"] == f"{ORIGIN}/run/alice/App/?x"
+
+
+def test_strangers_learn_nothing(transactional_db: None):
+    make_space("alice/app", visibility="private")
+    stranger = Client()
+    stranger.force_login(User.objects.create_user("carol"))
+    navigation = {"Accept": "text/html"}
+
+    assert stranger.get("/run/alice/app/").status_code == 404
+    assert stranger.get("/run/alice/nothing/").status_code == 404
+    for path in ("/run/alice/app/", "/run/alice/nothing/"):
+        assert Client().get(path).status_code == 401
+        asked = Client().get(path, headers=navigation)
+        assert (asked.status_code, asked.headers["Location"]) == (302, f"/login/?next={path}")
+
+
+def test_the_owner_is_sent_on(transactional_db: None):
+    make_space("alice/app", visibility="private")
+    owner = Client()
+    owner.force_login(User.objects.create_user("alice"))
+
+    assert owner.get("/run/alice/app/").status_code == 307
+
+
+def test_a_space_may_have_an_origin_of_its_own(transactional_db: None, settings: Settings):
+    settings.OPENFACE_RUNTIME_ORIGIN = "https://{space}.run.example.org"
+    make_space("alice/app")
+    make_space("alice-app/x")
+
+    first = Client().get("/run/alice/app/").headers["Location"]
+    second = Client().get("/run/alice-app/x/").headers["Location"]
+
+    assert first.startswith("https://alice-app-") and first.endswith(".run.example.org/run/alice/app/")
+    assert first.split("/")[2] != second.split("/")[2]
+
+
+def test_a_space_is_served_on_its_own_origin_only(data_plane: DataPlane, run_space: RunSpace, settings: Settings):
+    run_space()
+    settings.OPENFACE_RUNTIME_ORIGIN = "http://{space}.run.localhost:8091"
+
+    elsewhere = data_plane.get("/run/alice/app/x?y")
+    own = str(elsewhere.one("location")).split("/")[2]
+
+    assert elsewhere.status == 307
+    assert str(elsewhere.one("location")).endswith("/run/alice/app/x?y")
+    assert data_plane.get("/run/alice/app/x?y", Host=own).status == 200
+    assert data_plane.get("/run/alice/app/", Host="bob-other-12345678.run.localhost:8091").status == 307
+
+
+class TestWebSocketInPlace:
+    """On the portal's own origin, by the portal's own session."""
+
+    @pytest.fixture
+    def portal(self, transactional_db: None) -> Iterator[DataPlane]:
+        async def application(scope: object, receive: object, send: object) -> None:
+            routes = URLRouter([re_path(r"^run/", websocket.portal_application)])  # type: ignore[arg-type]
+            if scope["type"] == "lifespan":  # type: ignore[index]
+                await receive()  # type: ignore[operator]
+                await send({"type": "lifespan.startup.complete"})  # type: ignore[operator]
+                await receive()  # type: ignore[operator]
+                await close_plane()
+                await send({"type": "lifespan.shutdown.complete"})  # type: ignore[operator]
+            else:
+                await routes(scope, receive, send)
+
+        with serving(application) as server:
+            yield server
+
+    def test_a_page_of_the_runtime_origin_may_open_one(self, portal: DataPlane, run_space: RunSpace, app: App):
+        run_space(port=app.port)
+
+        for origin in (PORTAL, ORIGIN):
+            with connect(f"ws://{portal.host}/run/alice/app/ws", origin=Origin(origin), proxy=None) as client:
+                client.send("hello")
+                assert client.recv(timeout=10) == "hello"
+
+    def test_other_pages_may_not(self, portal: DataPlane, run_space: RunSpace, app: App):
+        run_space(port=app.port)
+
+        for origin in ({"Origin": "http://evil"}, {"Origin": "null"}, {}):
+            assert refused_handshake(portal, "/run/alice/app/ws", **origin) == 404
+        assert app.requests == []
+
+    def test_the_portals_session_counts_here(
+        self, portal: DataPlane, run_space: RunSpace, app: App, settings: Settings
+    ):
+        run_space(port=app.port, visibility="private")
+        owner, stranger = Client(), Client()
+        owner.force_login(User.objects.create_user("alice"))
+        stranger.force_login(User.objects.create_user("carol"))
+
+        def cookie(client: Client) -> str:
+            return f"{settings.SESSION_COOKIE_NAME}={client.session.session_key}"
+
+        with connect(
+            f"ws://{portal.host}/run/alice/app/ws",
+            origin=Origin(PORTAL),
+            additional_headers={"Cookie": cookie(owner)},
+            proxy=None,
+        ) as client:
+            client.send("hello")
+            assert client.recv(timeout=10) == "hello"
+        assert "Cookie" not in app.requests[0].headers
+        assert refused_handshake(portal, "/run/alice/app/ws", Origin=PORTAL, Cookie=cookie(stranger)) == 404
+        assert refused_handshake(portal, "/run/alice/app/ws", Origin=PORTAL) == 401
