@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 
 import pytest
@@ -51,9 +52,9 @@ def test_an_app_that_ends_later_is_not_shown_as_running(world: World, owner: Por
     space = world.space("ends-later")
     owner.act(space, "start")
     world.wait_for_state(space, "running")
-    (app,) = world.apps_of("cpu1")
+    pid = int(owner.get(f"/run/{space}/").text.rsplit(" ", 1)[1])
 
-    subprocess.run(["kill", "-9", app.split(":")[0]], check=True)
+    os.kill(pid, signal.SIGKILL)
 
     world.wait_for_state(space, "failed", seconds=10)
 

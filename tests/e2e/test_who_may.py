@@ -99,7 +99,8 @@ def test_a_websocket_is_refused_before_anything_is_forwarded(world: World, secre
 
 
 def test_the_live_streams_are_closed_to_strangers(world: World, secret: str) -> None:
-    for path in (f"/live/spaces/{secret}/", f"/live/spaces/{secret}/log?stream=run"):
+    (lease,) = world.rows("SELECT l.id FROM jobs_lease l JOIN jobs_job j ON j.id = l.job_id WHERE j.repo = 'secret'")[0]
+    for path in (f"/live/spaces/{secret}/", f"/live/spaces/{secret}/log?stream=run&lease={lease}&offset=0"):
         for person in ("stranger", None):
             assert world.portal(person).get(path, stream=True).status_code == 404
         with world.portal("reader").get(path, stream=True) as stream:

@@ -135,6 +135,7 @@ class World:
         self.web = self.installation.public_url
         self.data = f"http://localhost:{self.installation.data_port}"
         self.machines: dict[str, Machine] = {}
+        self._portals: dict[str, Portal] = {}
 
     def up(self) -> None:
         self.stack.up()
@@ -216,12 +217,15 @@ class World:
     # --- looking ---------------------------------------------------------------------------------------------------
 
     def portal(self, person: str | None = None) -> Portal:
-        """A browser; signed in as this person, or nobody."""
+        """A browser: this person's own, signed in once, or a fresh one of nobody."""
+        if person in self._portals:
+            return self._portals[person]
         session = requests.Session()
         session.trust_env = False
         portal = Portal(self, session)
         if person:
             portal.sign_in(person)
+            self._portals[person] = portal
         return portal
 
     def rows(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
