@@ -115,7 +115,8 @@ def connect(gateway: Gateway) -> socket.socket:
 
 
 def request(target: str = "/", *, method: str = "GET", head: str = "", body: bytes = b"") -> bytes:
-    lines = f"{method} /lease/{LEASE}{target} HTTP/1.1\r\nHost: space.example:8091\r\nX-OpenFace-Runtime: {TOKEN}\r\n{head}\r\n"
+    first = f"{method} /lease/{LEASE}{target} HTTP/1.1\r\nHost: space.example:8091\r\n"
+    lines = f"{first}X-OpenFace-Runtime: {TOKEN}\r\n{head}\r\n"
     return lines.encode("latin-1") + body
 
 

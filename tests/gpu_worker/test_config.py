@@ -1,0 +1,82 @@
+"""Settings come from the environment, flags win, and a wrong one is a sentence that names it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpu_worker.config import load
+from gpu_worker.errors import ConfigError
+
+URL = {"OPENFACE_URL": "http://openface.lan:8090"}
+
+
+def test_the_owners_names_work() -> None:
+    config = load(
+        {
+            "OPENFACE_URL": "https://openface.lan/", "WORKER_NAME": "gpu1", "WORKER_TOKEN_FILE": "/run/token",
+            "WORKER_PUBLIC_URL": "http://10.0.0.7:8787", "GPU_WORKER_BIND_ADDRESS": "10.0.0.7",
+            "GPU_WORKER_PORT": "9000", "MAX_GPU_JOBS": "2", "MAX_CPU_JOBS": "0", "WORKER_DATA_DIR": "/srv/worker",
+        }
+    )  # fmt: skip
+
+    assert config.url == "https://openface.lan"
+    assert (config.name, config.token_file) == ("gpu1", Path("/run/token"))
+    assert (config.bind_address, config.gateway_port) == ("10.0.0.7", 9000)
+    assert (config.max_gpu_jobs, config.max_cpu_jobs) == (2, 0)
+    assert config.data_dir == Path("/srv/worker")
+    assert config.gateway_url(9000) == "http://10.0.0.7:8787"
+
+
+def test_the_defaults_are_careful() -> None:
+    config = load(URL)
+
+    assert (config.bind_address, config.gateway_port) == ("127.0.0.1", 8787)
+    assert (config.max_gpu_jobs, config.max_cpu_jobs) == (1, 2)
+    assert (config.executor, config.verify_tls) == ("docker", True)
+    assert config.gateway_url(8787) == "http://127.0.0.1:8787"
+
+
+def test_the_first_token_name_wins_over_its_alias() -> None:
+    config = load({**URL, "WORKER_ENROLLMENT_TOKEN_FILE": "/a", "WORKER_TOKEN_FILE": "/b"})
+
+    assert config.token_file == Path("/a")
+
+
+def test_a_flag_wins_over_the_environment() -> None:
+    assert load({**URL, "MAX_CPU_JOBS": "3"}, {"MAX_CPU_JOBS": "5", "WORKER_NAME": None}).max_cpu_jobs == 5
+
+
+@pytest.mark.parametrize(
+    ("environ", "named"),
+    [
+        ({}, "OPENFACE_URL"),
+        ({"OPENFACE_URL": "openface.lan:8090"}, "OPENFACE_URL"),
+        ({"OPENFACE_URL": "http://user:pw@openface.lan"}, "OPENFACE_URL"),
+        ({**URL, "WORKER_PUBLIC_URL": "10.0.0.7"}, "WORKER_PUBLIC_URL"),
+        ({**URL, "GPU_WORKER_BIND_ADDRESS": "everywhere"}, "GPU_WORKER_BIND_ADDRESS"),
+        ({**URL, "GPU_WORKER_PORT": "70000"}, "GPU_WORKER_PORT"),
+        ({**URL, "MAX_GPU_JOBS": "-1"}, "MAX_GPU_JOBS"),
+        ({**URL, "MAX_CPU_JOBS": "many"}, "MAX_CPU_JOBS"),
+        ({**URL, "OPENFACE_VERIFY_TLS": "perhaps"}, "OPENFACE_VERIFY_TLS"),
+        ({**URL, "OPENFACE_CA_FILE": "/does/not/exist"}, "OPENFACE_CA_FILE"),
+        ({**URL, "OPENFACE_EXECUTOR": "podman"}, "executor"),
+    ],
+)
+def test_a_wrong_setting_is_named(environ: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        load(environ)
+
+
+def test_a_wrong_setting_ends_the_command_with_2() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gpu_worker", "run"], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("OPENFACE_URL is not set")
+    assert "Traceback" not in done.stderr

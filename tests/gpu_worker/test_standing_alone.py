@@ -1,0 +1,50 @@
+"""The worker needs nothing of the server: neither its code nor its libraries."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gpu_worker
+
+PACKAGE = Path(gpu_worker.__file__).parent
+SERVER = ["django", "rest_framework", "channels", "openface", "jobs", "workers", "spaces", "runtime_proxy", "psycopg"]
+
+
+def loaded_by(code: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys; print(*sorted(sys.modules))"],
+        cwd=PACKAGE.parent, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return {name.partition(".")[0] for name in done.stdout.split()}
+
+
+def test_every_module_loads_without_the_server() -> None:
+    modules = [f"gpu_worker.{path.stem}" for path in PACKAGE.glob("*.py") if path.stem != "__init__"]
+
+    loaded = loaded_by("\n".join(f"import {name}" for name in modules))
+
+    assert "gpu_worker" in loaded
+    assert loaded.isdisjoint(SERVER)
+
+
+@pytest.mark.parametrize(("library", "owner"), [("docker", "containers.py"), ("pynvml", "gpus.py")])
+def test_each_foreign_world_has_one_door(library: str, owner: str) -> None:
+    users = {path.name for path in PACKAGE.glob("*.py") if f"import {library}\n" in path.read_text()}
+    users |= {path.name for path in PACKAGE.glob("*.py") if f"from {library}" in path.read_text()}
+
+    assert users == {owner}
+
+
+def test_the_command_explains_itself() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gpu_worker", "--help"], cwd=PACKAGE.parent, capture_output=True, text=True, check=True
+    )
+
+    for command in ("run", "enroll", "status", "leave", "doctor"):
+        assert f"\n    {command} " in done.stdout
+    for later in ("verify", "pause", "resume"):
+        assert later not in done.stdout
