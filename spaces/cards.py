@@ -6,6 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from urllib.parse import urlencode
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -78,6 +79,18 @@ class Filters:
     @property
     def any(self) -> bool:
         return bool(self.state or self.topic or self.mine or self.query)
+
+    @property
+    def query_string(self) -> str:
+        """The same question again, for the list alone."""
+        asked = {
+            "part": "list",
+            "state": self.state,
+            "topic": self.topic,
+            "mine": "1" if self.mine else "",
+            "q": self.query,
+        }
+        return urlencode({key: value for key, value in asked.items() if value})
 
     def keep(self, card: Card) -> bool:
         """Whether a card is among what was asked for."""

@@ -109,6 +109,11 @@ class SpacePage:
         """How long the newest job is in its state, by the database's clock. One query."""
         return 0.0 if self.job is None else (database_now() - self.job.state_since).total_seconds()
 
+    @property
+    def needs(self) -> str:
+        """What the job waits for, in a few words; empty when it does not wait."""
+        return words.needs(self.job.requirement) if self.job is not None and self.state == JobState.QUEUED else ""
+
     @cached_property
     def gpus(self) -> list[str]:
         """The GPUs that the job's lease holds, as people name them. One query."""

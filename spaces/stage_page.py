@@ -14,7 +14,7 @@ from jobs.states import JobState
 from jobs.waiting import COUNTED_PLACES, why_waiting
 from spaces import build_steps, log_lines, stage, why, words
 from spaces.access import visible_spaces
-from spaces.durations import needed_memory, ordinal
+from spaces.durations import ordinal
 from spaces.space_page import Person, SpacePage, newest_lease
 from spaces.why import Reader
 
@@ -38,14 +38,16 @@ class Place:
 def stage_context(page: SpacePage, user: Person) -> dict[str, Any]:
     """Return what `spaces/_stage.html` reads for the Space's present state."""
     job = page.job
-    empty: dict[str, Any] = {"why": [], "never": [], "place": None, "key": page.key}
+    empty: dict[str, Any] = {"why": [], "never": [], "place": None, "key": page.key, "warnings": _warnings(page)}
     if job is None:
         return {**empty, "stage": "idle"}
     state = JobState(job.state)
     if state is JobState.RUNNING:
         return {**empty, "stage": "running"}
     if state in (JobState.COMPLETED, JobState.CANCELLED):
-        return {**empty, "stage": "idle", "excerpt": _excerpt(job, "run") if job.mode == Job.Mode.BATCH else []}
+        told = "" if job.reason_code == "stopped" else words.reason(job.reason_code, job.reason)
+        lines = _excerpt(job, "run") if job.mode == Job.Mode.BATCH else []
+        return {**empty, "stage": "idle", "reason": told, "excerpt": lines}
     if state is JobState.FAILED:
         return {**empty, "stage": "failed", **_failure(job)}
     if state is JobState.QUEUED:
@@ -56,12 +58,18 @@ def stage_context(page: SpacePage, user: Person) -> dict[str, Any]:
     return {**empty, "stage": "coming", **_on_the_way(job, steps=steps), **_excerpts(job), "build_steps": steps}
 
 
+def _warnings(page: SpacePage) -> list[str]:
+    """Return what the owner should know about the topics and the README that this run was started with."""
+    return [str(text) for text in page.job.spec.get("warnings", [])] if page.job is not None and page.may_write else []
+
+
 def _on_the_way(job: Job, *, steps: list[build_steps.Step]) -> dict[str, Any]:
     now = database_now()
     last = stage.last_time(job)
     return {
         "headline": stage.headline(job, place="", step=build_steps.current(steps)),
         "reason": words.reason(job.reason_code, job.reason),
+        "port": job.spec.get("app_port") if job.state == JobState.STARTING else None,
         "figures": stage.figures(job, now=now, last=last),
         "path": stage.path(job, now=now, last=last),
     }
@@ -82,28 +90,13 @@ def _waiting(page: SpacePage, job: Job, user: Person) -> dict[str, Any]:
     return {
         "headline": stage.headline(job, place=place, step=None),
         "explanation": words.waiting(waiting.code),
-        "needs": needs(job),
+        "needs": words.needs(job.requirement),
         "place": waiting.place,
         "why": [row for row in rows if not row.never],
         "never": [row for row in rows if row.never],
         "no_worker": waiting.code == "no_worker",
         "line": _line(job, seen={space.pk for space in seen}, place=waiting.place),
     }
-
-
-def needs(job: Job) -> str:
-    """Return what a job asks for, in a few words."""
-    requirement = job.requirement
-    if requirement.kind == "cpu":
-        return _("a CPU worker")
-    if requirement.vram_mib:
-        memory = needed_memory(requirement.vram_mib)
-        if requirement.gpu_count > 1:
-            return _("%(count)d GPUs with at least %(memory)s") % {"count": requirement.gpu_count, "memory": memory}
-        return _("a GPU with at least %(memory)s") % {"memory": memory}
-    if requirement.gpu_count > 1:
-        return _("%(count)d whole GPUs") % {"count": requirement.gpu_count}
-    return _("a whole GPU")
 
 
 def _line(job: Job, *, seen: set[int], place: int | None) -> list[Place]:
@@ -117,7 +110,7 @@ def _line(job: Job, *, seen: set[int], place: int | None) -> list[Place]:
         Place(
             number=number,
             name=_("This Space") if one.pk == job.pk else _line_name(one, seen),
-            needs=needs(one),
+            needs=words.needs(one.requirement),
             seconds=(now - one.queued_at).total_seconds(),
             current=one.pk == job.pk,
         )

@@ -120,3 +120,10 @@ def _gpu_row(reason: WorkerReason, refusal: GpuRefusal, reader: Reader, needed_m
         never=refusal.code in ("gpu_too_small", "gpu_mig"),
         segments=segments(gpu),
     )
+
+
+def for_anybody(reason: WorkerReason) -> str:
+    """Return why a worker does not take a job, for a reader of whom nothing is known: it names no Space or process."""
+    facts = dict(reason.refusal.facts) if reason.refusal is not None else {}
+    said = words.worker_refusal(reason.code, worker=reason.name, **facts)
+    return said or words.worker_refusal("gpus_busy") or ""

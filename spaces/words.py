@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django.utils.translation import get_language, gettext_lazy, ngettext, pgettext_lazy
+from django.utils.translation import gettext as _
 
 from jobs.states import JobState
+from spaces.durations import needed_memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from django.utils.functional import _StrPromise
 
-    from jobs.models import Job
+    from jobs.models import Job, Requirement
 
 ON_DEMAND = "ondemand"  # a Space without any job: it runs when somebody starts it
 STOPPED = "stopped"  # how people call a service that was stopped, whether it ever ran (completed) or not (cancelled)
@@ -95,6 +97,19 @@ def badge(job: Job | None, *, kind: str) -> Badge:
     if job is None:
         return Badge(state=ON_DEMAND, kind=kind.upper(), name=state_name(ON_DEMAND))
     return Badge(state=job.state, kind=kind.upper(), name=state_name(job.state, batch=job.mode == job.Mode.BATCH))
+
+
+def needs(requirement: Requirement) -> str:
+    """Return what a class of jobs asks for, in a few words."""
+    count = requirement.gpu_count
+    if requirement.kind == "cpu":
+        return _("a CPU worker")
+    if requirement.vram_mib:
+        memory = needed_memory(requirement.vram_mib)
+        if count > 1:
+            return _("%(count)d GPUs with at least %(memory)s") % {"count": count, "memory": memory}
+        return _("a GPU with at least %(memory)s") % {"memory": memory}
+    return _("%(count)d whole GPUs") % {"count": count} if count > 1 else _("a whole GPU")
 
 
 def gpu_name(index: int, model: str) -> str:
@@ -210,7 +225,10 @@ def holders(names: list[str], *, hidden: int) -> str:
 
 def _filled(sentences: Mapping[str, _StrPromise], code: str, facts: Mapping[str, object]) -> str | None:
     sentence = sentences.get(code)
-    return None if sentence is None else str(sentence) % facts
+    try:
+        return None if sentence is None else str(sentence) % facts
+    except KeyError:  # the one who judged did not send a figure of the sentence: the stored one will do
+        return None
 
 
 # --- what to do about a failure ------------------------------------------------------------------------------------

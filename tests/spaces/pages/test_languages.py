@@ -19,8 +19,8 @@ from tests.spaces.repositories import make_space
 
 CATALOGUE = Path(settings.BASE_DIR) / "locale" / "ja" / "LC_MESSAGES" / "django.po"
 ROOMS = ("openface", "runtime_proxy", "workers", "spaces", "jobs")
-MARKERS = {"_": 1, "gettext": 1, "gettext_lazy": 1, "gettext_noop": 1, "ngettext": 2, "ngettext_lazy": 2}
-MARKERS_IN_CONTEXT = {"pgettext": 1, "pgettext_lazy": 1}
+MARKERS = {"_", "gettext", "gettext_lazy", "gettext_noop", "ngettext", "ngettext_lazy"}
+MARKERS_IN_CONTEXT = {"pgettext", "pgettext_lazy"}
 
 
 def read_catalogue() -> dict[str, str]:
@@ -50,8 +50,9 @@ def sentences_in_code() -> Iterator[tuple[str, str]]:
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
                 if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                     continue
-                values = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
-                if node.func.id in MARKERS and values and isinstance(values[0], str):
+                constants = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
+                values = [value for value in constants if isinstance(value, str)]
+                if node.func.id in MARKERS and values:
                     yield values[0], f"{room}/{file.name}"
                 elif node.func.id in MARKERS_IN_CONTEXT and len(values) >= 2:
                     yield f"{values[0]}\x04{values[1]}", f"{room}/{file.name}"
