@@ -162,8 +162,8 @@ class ProcessRuntime:
 
     @property
     def reference(self) -> str:
-        members = self._members()
-        return f"pid {members[0]}" if members else "no process"
+        leader = self._leader()  # not the live members: heartbeats ask, and a look at every process costs 20 ms
+        return f"pid {leader.pid}" if leader else "no process"
 
     def address(self) -> tuple[str, int]:
         try:

@@ -1,0 +1,154 @@
+/* A stand-in for the NVIDIA driver's libnvidia-ml.so.1, so that the real nvidia-ml-py code runs on a machine without
+ * a GPU. It reads one GPU per line from the file named by STUB_NVML_FILE, anew at each call:
+ *
+ *   uuid=GPU-… name=NVIDIA_RTX total=MiB free=MiB util=% temp=C power=mW cc=8.9 mig=0 procs=PID:MiB,PID:-
+ *
+ * A field that is not there answers NVML_ERROR_NOT_SUPPORTED. fail=N makes every reading of that GPU but its UUID
+ * answer N (15: GPU is lost), nohandle=N already the handle. "_" in a name is a space.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OK 0
+#define INVALID 2
+#define NOT_SUPPORTED 3
+#define TOO_SMALL 7
+#define MIB (1024ULL * 1024ULL)
+
+typedef struct { unsigned long long total, free, used; } Memory;
+typedef struct { unsigned int gpu, memory; } Utilization;
+typedef struct { unsigned int pid; unsigned long long used; unsigned int gpu_instance, compute_instance; } Process;
+
+/* A handle is the line's number + 1. */
+static int line_of(size_t handle, char *line, size_t size) {
+    const char *path = getenv("STUB_NVML_FILE");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    size_t number = 0;
+    if (!file) return 0;
+    while (fgets(line, (int)size, file)) {
+        if (line[0] != '\n' && ++number == handle) { fclose(file); return 1; }
+    }
+    fclose(file);
+    return 0;
+}
+
+/* Copies the value of key; 0 when the line has none. */
+static int value_of(const char *line, const char *key, char *value, size_t size) {
+    size_t length = strlen(key);
+    for (const char *at = line; at && *at; at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL) {
+        if (!strncmp(at, key, length) && at[length] == '=') {
+            size_t end = strcspn(at + length + 1, " \n");
+            if (end >= size) end = size - 1;
+            memcpy(value, at + length + 1, end);
+            value[end] = 0;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int field(void *handle, const char *key, char *value, size_t size) {
+    char line[1024], failure[16];
+    if (!line_of((size_t)handle, line, sizeof line)) return INVALID;
+    if (strcmp(key, "uuid") && value_of(line, "fail", failure, sizeof failure)) return atoi(failure);
+    return value_of(line, key, value, size) ? OK : NOT_SUPPORTED;
+}
+
+static int number(void *handle, const char *key, unsigned int *result) {
+    char value[64];
+    int code = field(handle, key, value, sizeof value);
+    if (code == OK) *result = (unsigned int)strtoul(value, NULL, 10);
+    return code;
+}
+
+int nvmlInit_v2(void) { return getenv("STUB_NVML_FILE") ? OK : 9; }
+int nvmlInitWithFlags(unsigned int flags) { (void)flags; return nvmlInit_v2(); }
+int nvmlShutdown(void) { return OK; }
+const char *nvmlErrorString(int code) { return code == 15 ? "GPU is lost" : "stub error"; }
+int nvmlSystemGetDriverVersion(char *text, unsigned int size) { snprintf(text, size, "550.54.14"); return OK; }
+int nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = 12040; return OK; }
+
+int nvmlDeviceGetCount_v2(unsigned int *count) {
+    char line[1024];
+    for (*count = 0; line_of(*count + 1, line, sizeof line); ++*count) {}
+    return OK;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **handle) {
+    char line[1024], failure[16];
+    if (!line_of(index + 1, line, sizeof line)) return INVALID;
+    if (value_of(line, "nohandle", failure, sizeof failure)) return atoi(failure);
+    *handle = (void *)(size_t)(index + 1);
+    return OK;
+}
+
+int nvmlDeviceGetUUID(void *handle, char *text, unsigned int size) { return field(handle, "uuid", text, size); }
+
+int nvmlDeviceGetName(void *handle, char *text, unsigned int size) {
+    int code = field(handle, "name", text, size);
+    if (code == OK) for (char *at = text; *at; at++) if (*at == '_') *at = ' ';
+    return code;
+}
+
+int nvmlDeviceGetMemoryInfo(void *handle, Memory *memory) {
+    unsigned int total = 0, free_mib = 0;
+    int code = number(handle, "total", &total);
+    if (code == OK) code = number(handle, "free", &free_mib);
+    if (code == OK) *memory = (Memory){total * MIB, free_mib * MIB, (total - free_mib) * MIB};
+    return code;
+}
+
+int nvmlDeviceGetUtilizationRates(void *handle, Utilization *rates) {
+    rates->memory = 0;
+    return number(handle, "util", &rates->gpu);
+}
+
+int nvmlDeviceGetTemperature(void *handle, int sensor, unsigned int *celsius) {
+    (void)sensor;
+    return number(handle, "temp", celsius);
+}
+
+int nvmlDeviceGetPowerUsage(void *handle, unsigned int *milliwatts) { return number(handle, "power", milliwatts); }
+
+int nvmlDeviceGetMigMode(void *handle, unsigned int *current, unsigned int *pending) {
+    int code = number(handle, "mig", current);
+    *pending = code == OK ? *current : 0;
+    return code;
+}
+
+int nvmlDeviceGetCudaComputeCapability(void *handle, int *major, int *minor) {
+    char value[16];
+    int code = field(handle, "cc", value, sizeof value);
+    if (code == OK && sscanf(value, "%d.%d", major, minor) != 2) code = NOT_SUPPORTED;
+    return code;
+}
+
+static int processes(void *handle, unsigned int *count, Process *found) {
+    char value[512];
+    unsigned int room = *count, seen = 0;
+    int code = field(handle, "procs", value, sizeof value);
+    *count = 0;
+    if (code == NOT_SUPPORTED) return OK; /* nothing runs */
+    if (code != OK) return code;
+    for (char *item = strtok(value, ","); item; item = strtok(NULL, ","), seen++) {
+        char *colon = strchr(item, ':');
+        if (seen >= room || !found) continue;
+        found[seen].pid = (unsigned int)strtoul(item, NULL, 10);
+        found[seen].used = colon[1] == '-' ? ~0ULL : strtoull(colon + 1, NULL, 10) * MIB; /* ~0: not available */
+        found[seen].gpu_instance = found[seen].compute_instance = ~0U;
+    }
+    *count = seen;
+    return seen > room ? TOO_SMALL : OK;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned int *count, Process *found) {
+    return processes(handle, count, found);
+}
+
+int nvmlDeviceGetGraphicsRunningProcesses_v3(void *handle, unsigned int *count, Process *found) {
+    (void)handle;
+    (void)found;
+    *count = 0;
+    return OK;
+}
