@@ -147,6 +147,12 @@ class ControlPlane:
         except requests.RequestException as problem:
             raise Unreachable(_explain(problem)) from problem
 
+    def close(self) -> None:
+        """Close this thread's connections."""
+        session: requests.Session | None = getattr(self._local, "session", None)
+        if session is not None:
+            session.close()
+
     # -- the machinery -----------------------------------------------------------------------------------------
 
     def _mine(self, path: str) -> str:

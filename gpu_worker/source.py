@@ -8,17 +8,28 @@ from __future__ import annotations
 
 import base64
 import os
+import random
+import re
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from gpu_worker.commands import Cancel, CommandTimeout, run_command
-from gpu_worker.errors import JobFailed
+from gpu_worker.errors import JobFailed, JobInterrupted
 from gpu_worker.process_identity import ProcessIdentity
 from gpu_worker.protocol import Claim
 
 FETCH_TIMEOUT_SECONDS = 900.0
 TOKEN_USER = "lease"
+# A control plane that restarts is no fault of the Space: how long to try again before the job fails by it.
+OUTAGE_SECONDS = 600.0
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 10.0
+# What git and curl say (in English: LANG is ours) when nobody answered, or answered "not now".
+OUTAGE = re.compile(
+    rb"Failed to connect|Could(n't| not) (connect|resolve)|Connection (refused|reset|timed out)|Recv failure|"
+    rb"Empty reply|timed out|early EOF|RPC failed|transfer closed|unexpected disconnect|returned error: (429|50[0234])"
+)
 
 
 class SourceFetcher:
@@ -51,7 +62,7 @@ class SourceFetcher:
         _remove_git(directory)
 
     def _fetch_commit(self, git: _Git, claim: Claim) -> None:
-        if git.run("fetch", "--quiet", "--depth", "1", claim.clone_url, claim.revision) == 0:
+        if git.run_through_outages("fetch", "--quiet", "--depth", "1", claim.clone_url, claim.revision) == 0:
             return
         # a server may refuse a bare id: take every branch and tag and look there
         everything = (
@@ -61,7 +72,7 @@ class SourceFetcher:
             "+refs/heads/*:refs/remotes/origin/*",
             "+refs/tags/*:refs/tags/*",
         )
-        if git.run(*everything) != 0:
+        if git.run_through_outages(*everything) != 0:
             raise JobFailed("source_failed", f"The repository could not be fetched: {git.last_words()}")
         if git.run("cat-file", "-e", claim.revision + "^{commit}") != 0:
             raise JobFailed("commit_gone", f"Commit {claim.revision} no longer exists in {claim.owner}/{claim.repo}.")
@@ -141,8 +152,18 @@ class _Git:
                 "source_failed", f"git {arguments[0]} took longer than {FETCH_TIMEOUT_SECONDS:.0f} s."
             ) from None
 
+    def run_through_outages(self, *arguments: str) -> int:
+        """Run a command that asks the control plane; while nobody answers there, again. Raises JobInterrupted."""
+        deadline = time.monotonic() + OUTAGE_SECONDS
+        pause = FIRST_PAUSE_SECONDS
+        while (status := self.run(*arguments)) != 0 and OUTAGE.search(self._last) and time.monotonic() < deadline:
+            self._output(b"The control plane does not answer; trying again.\n")
+            _sleep(pause * random.uniform(0.8, 1.2), self._cancel)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        return status
+
     def must(self, *arguments: str, reason: str) -> None:
-        if self.run(*arguments) != 0:
+        if self.run_through_outages(*arguments) != 0:
             raise JobFailed(reason, f"git {arguments[0]} failed: {self.last_words()}")
 
     def last_words(self) -> str:
@@ -152,6 +173,15 @@ class _Git:
     def _hear(self, data: bytes) -> None:
         self._last = (self._last + data)[-4096:]
         self._output(data)
+
+
+def _sleep(seconds: float, cancel: Cancel) -> None:
+    """Wait, or raise JobInterrupted as soon as the job is not wanted any more."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if cancel.is_set():
+            raise JobInterrupted
+        time.sleep(0.1)
 
 
 def _wants_lfs(directory: Path) -> bool:
