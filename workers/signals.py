@@ -55,7 +55,9 @@ async def application(scope: Scope, receive: ASGIReceiveCallable, send: ASGISend
         await _send(send, ": open\n\n")
         # What was signalled before this moment is unknown, so: one look.
         await _send(send, _event("work", {}))
-        await _until_gone(receive, _pump(send, box, worker_id))
+        if await _until_gone(receive, _pump(send, box, worker_id)):
+            # Without this the server keeps the connection open for an application that has returned.
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _pump(send: ASGISendCallable, box: notices.Mailbox, worker_id: uuid.UUID) -> None:
@@ -89,17 +91,19 @@ async def _signals(notice: notices.Notice, worker_id: uuid.UUID) -> AsyncIterato
             yield _event("work", {})
 
 
-async def _until_gone(receive: ASGIReceiveCallable, work: Coroutine[Any, Any, None]) -> None:
-    """Run `work` until it ends or the client disconnects."""
+async def _until_gone(receive: ASGIReceiveCallable, work: Coroutine[Any, Any, None]) -> bool:
+    """Run `work` until it ends or the client disconnects; return whether the client is still there."""
     pump = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(receive))
     try:
         await asyncio.wait({pump, gone}, return_when=asyncio.FIRST_COMPLETED)
         if pump.done():
             pump.result()
+        return not gone.done()
     except DatabaseError:
         # The stream ends and the worker opens another; its heartbeats tell it the same meanwhile.
         logger.warning("signal stream ended: database unavailable", extra={"action": "signals_ended"})
+        return not gone.done()
     finally:
         for task in (pump, gone):
             task.cancel()

@@ -59,7 +59,7 @@ def disable(worker_id: uuid.UUID, *, actor: Actor, address: str | None = None, r
         )
         if changed:
             why = f"{worker.name} was disabled" + (f": {reason}" if reason else "") + "."
-            for job_id in running_on(worker_id).values_list("pk", flat=True):
+            for job_id in list(running_on(worker_id).values_list("pk", flat=True)):
                 lifecycle.request_stop(job_id, actor=actor, code="worker_disabled", reason=why)
     return worker
 

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from channels.db import database_sync_to_async
-from django.db import connection
+from django.db import OperationalError, connection
 
 from jobs import notices
 from jobs.lifecycle import request_stop
@@ -60,6 +60,7 @@ class Stream:
             "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
         }
         self.status = 0
+        self.complete = False
         self._lines: asyncio.Queue[str] = asyncio.Queue()
         self._gone = asyncio.Event()
         self._asked = False
@@ -76,7 +77,9 @@ class Stream:
             self.status = message["status"]
             self.headers = dict(message["headers"])
         else:
-            await self._lines.put(message["body"].decode())
+            self.complete = not message["more_body"]
+            if message["body"]:
+                await self._lines.put(message["body"].decode())
 
     async def __aenter__(self) -> Stream:
         self.task = asyncio.create_task(signals.application(self.scope, self.receive, self.send))
@@ -161,6 +164,7 @@ def test_a_revoked_workers_stream_ends(worker: WireWorker, listener: None) -> No
             await stream.opened()
             await database_sync_to_async(standing.revoke)(worker.row_id, actor=None)
             await stream.ended()
+            assert stream.complete
 
     run(test)
     assert worker.heartbeat().json()["code"] == "credential_revoked"
@@ -187,6 +191,25 @@ def test_a_silent_stream_says_that_it_lives(worker: WireWorker, monkeypatch: pyt
             assert stream.headers[b"content-type"].startswith(b"text/event-stream")
 
     run(test)
+
+
+def test_a_stream_ends_when_the_database_is_away(
+    worker: WireWorker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away(worker_id: object) -> None:
+        raise OperationalError("the connection is lost")
+
+    async def test() -> None:
+        async with stream_of(worker) as stream:
+            await stream.opened()
+            # The one place for a fake: the database cannot go away without taking the test with it.
+            monkeypatch.setattr(signals, "_standing_of", away)
+            notices.resync()
+            await stream.ended()
+            assert stream.complete
+
+    run(test)
+    assert "database unavailable" in caplog.text
 
 
 def test_a_client_that_goes_leaves_nothing_behind(worker: WireWorker) -> None:

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 
-from jobs.models import Job, Lease
+from jobs.models import AuditEvent, Job, Lease
 from tests.factories import JobFactory, UserFactory
 from tests.workers.conftest import WireWorker
 from workers import credentials
@@ -111,6 +111,8 @@ def test_a_worker_may_leave_and_is_told_why_it_is_refused_then(enroll: Enroll) -
 
     assert worker.client.delete(f"/api/v1/workers/{worker.id}", headers=headers).status_code == 204
 
+    event = AuditEvent.objects.get(act="worker_revoked")
+    assert (event.actor_name, event.reason) == ("anonymous", "the worker left by itself")
     answer = worker.heartbeat()
     credential = credentials.parse(worker.credential)
     assert credential is not None

@@ -223,8 +223,7 @@ class WorkerDetailView(WireView):
             if not IsOperator().has_permission(request, self):
                 self.permission_denied(request, message="Only staff may revoke workers.")
             reason = ""
-        actor = request.user if request.user and request.user.is_authenticated else None
-        standing.revoke(worker_id, actor=actor, address=address_of(request) or None, reason=reason)
+        standing.revoke(worker_id, actor=request.user, address=address_of(request) or None, reason=reason)
         return Response(status=204)
 
 
