@@ -65,7 +65,7 @@ def remove_images(worker_id: str) -> None:
     engine = docker.from_env()
     try:
         for image in engine.images.list(filters={"label": f"openface.worker={worker_id}"}):
-            engine.images.remove(image.id, force=True)
+            engine.images.remove(str(image.id), force=True)
     finally:
         engine.close()
 

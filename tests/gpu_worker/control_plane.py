@@ -17,6 +17,7 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -358,11 +359,14 @@ class ControlPlane:
             http.wfile.write(b": open\n\n")
             while time.monotonic() < deadline and self._thread.is_alive():
                 with self._wake:
-                    self._wake.wait_for(lambda seen=seen: len(self._signals) > seen, 0.2)
+                    self._wake.wait_for(partial(self._more_than, seen), 0.2)
                     fresh, seen = self._signals[seen:], len(self._signals)
                 http.wfile.write(b"".join(f"event: {name}\ndata: {{}}\n\n".encode() for name in fresh))
         except OSError:
             pass
+
+    def _more_than(self, seen: int) -> bool:
+        return len(self._signals) > seen
 
     def _git(self, http: BaseHTTPRequestHandler, body: bytes) -> None:
         path, _, query = http.path.removeprefix("/git").partition("?")

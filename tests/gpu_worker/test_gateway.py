@@ -318,8 +318,11 @@ def test_a_chunk_is_out_before_the_next_is_written(gateway: Gateway, app: Callab
 
 
 def test_an_answer_without_length_ends_with_the_connection(gateway: Gateway, app: Callable[[Serve], App]) -> None:
-    app(lambda connection: (read_until(connection, b"\r\n\r\n"), connection.sendall(b"HTTP/1.0 200 OK\r\n\r\nall"))[1])
+    def serve(connection: socket.socket) -> None:
+        read_until(connection, b"\r\n\r\n")
+        connection.sendall(b"HTTP/1.0 200 OK\r\n\r\nall")
 
+    app(serve)
     with connect(gateway) as client:
         client.sendall(request())
         assert read_all(client) == b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nall"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
+import socket
 import threading
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -107,3 +111,40 @@ def test_a_stop_cuts_the_fetch(plane: ControlPlane, tmp_path: Path) -> None:
         SourceFetcher().fetch(
             claim_of(plane, "hello", revision), tmp_path / "source", output=lambda data: None, cancel=stopped
         )
+
+
+def test_a_control_plane_that_is_away_for_a_moment_is_waited_for(plane: ControlPlane, tmp_path: Path) -> None:
+    revision = make_repository(plane.git_root, "hello", {"app.py": "1"})
+    claim = claim_of(plane, "hello", revision)
+    address = urlsplit(claim.clone_url)
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        port = door.getsockname()[1]  # closed again: nobody answers there until the first try has failed
+    away = dataclasses.replace(claim, clone_url=address._replace(netloc=f"127.0.0.1:{port}").geturl())
+    said: list[bytes] = []
+
+    def hear(data: bytes) -> None:
+        if b"trying again" in data and not any(b"trying again" in earlier for earlier in said):
+            threading.Thread(target=relay, args=(port, address.port), daemon=True).start()
+        said.append(data)
+
+    SourceFetcher().fetch(away, tmp_path / "source", output=hear, cancel=NEVER)
+
+    assert (tmp_path / "source" / "app.py").read_text() == "1"
+
+
+def relay(port: int, to: int | None) -> None:
+    """Pass connections on this port to another one, each in threads of its own."""
+    server = socket.create_server(("127.0.0.1", port))
+    while True:
+        near, _ = server.accept()
+        far = socket.create_connection(("127.0.0.1", to or 0))
+        for a, b in ((near, far), (far, near)):
+            threading.Thread(target=pump, args=(a, b), daemon=True).start()
+
+
+def pump(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            sink.sendall(data)
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)

@@ -19,7 +19,7 @@ T = TypeVar("T")
 HANG_SECONDS = 30.0
 
 
-def eventually(look: Callable[[], T], *, seconds: float = HANG_SECONDS, what: str = "it") -> T:
+def eventually(look: Callable[[], T | None], *, seconds: float = HANG_SECONDS, what: str = "it") -> T:
     """The first true value of *look*; fails when the time is over."""
     deadline = time.monotonic() + seconds
     while True:
