@@ -7,6 +7,7 @@ class WorkersConfig(AppConfig):
 
     def ready(self) -> None:
         from jobs import offers
+        from workers import checks  # noqa: F401  # registers itself
         from workers.api import schema  # noqa: F401  # registers itself with the OpenAPI generator
         from workers.offers import offers_for
 
