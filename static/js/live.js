@@ -3,34 +3,31 @@
 //   data-live-by     which field of the state the region depends on (default: key)
 //   data-live-ticks  draw again at each tick: something moves while the state stays the same
 //   data-live-still  never draw again: the reader asked for something of the past
-(() => {
-  "use strict";
-  const root = document.querySelector("[data-live-source]");
-  if (!root || !window.EventSource || !window.htmx) return;
+import { follow } from "./stream.js";
 
-  function refresh(state) {
-    for (const region of document.querySelectorAll("[data-live]")) {
-      if ("liveStill" in region.dataset) continue;
-      const present = String(state[region.dataset.liveBy || "key"] ?? "");
-      const ticks = state.tick && "liveTicks" in region.dataset;
-      if (present !== region.dataset.live || ticks) window.htmx.trigger(region, "openface:changed");
-    }
+function refresh(state) {
+  for (const region of document.querySelectorAll("[data-live]")) {
+    if ("liveStill" in region.dataset) continue;
+    const present = String(state[region.dataset.liveBy || "key"] ?? "");
+    const ticks = state.tick && "liveTicks" in region.dataset;
+    if (present !== region.dataset.live || ticks) window.htmx.trigger(region, "openface:changed");
   }
+}
 
-  const source = new EventSource(root.dataset.liveSource);
-  source.addEventListener("state", (event) => refresh(JSON.parse(event.data)));
-  source.addEventListener("gone", () => {
-    source.close();
-    window.location.reload();
-  });
-  window.addEventListener("pagehide", () => source.close());
+const root = document.querySelector("[data-live-source]");
+const close = follow(() => root.dataset.liveSource, {
+  state: refresh,
+  gone: () => {
+    close();
+    window.location.reload(); // the page itself says best what is left to see
+  },
+});
 
-  // What a reader opened stays open when its region is drawn again.
-  let open = [];
-  document.addEventListener("htmx:beforeSwap", () => {
-    open = [...document.querySelectorAll("details[id][open]")].map((element) => element.id);
-  });
-  document.addEventListener("htmx:afterSettle", () => {
-    for (const id of open) document.getElementById(id)?.setAttribute("open", "");
-  });
-})();
+// What a reader opened stays open when its region is drawn again.
+let open = [];
+document.addEventListener("htmx:beforeSwap", () => {
+  open = [...document.querySelectorAll("details[id][open]")].map((element) => element.id);
+});
+document.addEventListener("htmx:afterSettle", () => {
+  for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+});

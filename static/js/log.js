@@ -1,56 +1,63 @@
 // A live log: [data-log] names a stream of finished lines and of the line that is still being written. Each event carries
-// its place in the log, so that a connection that breaks goes on without a gap and without a repetition.
-(() => {
-  "use strict";
-  const LINES_KEPT = 20000; // more than a person scrolls; the download has all
+// its place in the log ("lease:offset"), so that a stream that broke goes on without a gap and without a repetition.
+import { follow } from "./stream.js";
 
-  function follow(list) {
-    const panel = list.closest(".panel");
-    const button = panel.querySelector("[data-log-follow]");
-    const source = new EventSource(list.dataset.log);
-    let following = true;
+const LINES_KEPT = 20000; // more than a person scrolls; the download has all
+const NEAR_THE_END = 40; // pixels
 
-    function toEnd() {
-      if (following) list.scrollTop = list.scrollHeight;
-    }
+function show(list) {
+  const panel = list.closest(".panel");
+  const button = panel.querySelector("[data-log-follow]");
+  let following = true;
 
-    function setFollowing(value) {
-      following = value;
-      button.setAttribute("aria-pressed", String(value));
-      button.textContent = value ? button.dataset.on : button.dataset.off;
-      toEnd();
-    }
+  function toEnd() {
+    if (following) list.scrollTop = list.scrollHeight;
+  }
 
-    button.hidden = false;
-    button.addEventListener("click", () => setFollowing(!following));
-    list.addEventListener("scroll", () => {
-      const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
-      if (atEnd !== following) setFollowing(atEnd);
-    });
-    source.addEventListener("lines", (event) => {
-      const { closed, open } = JSON.parse(event.data);
+  function setFollowing(value) {
+    following = value;
+    button.setAttribute("aria-pressed", String(value));
+    button.textContent = value ? button.dataset.on : button.dataset.off;
+    toEnd();
+  }
+
+  function address(last) {
+    const url = new URL(list.dataset.log, window.location);
+    if (last) url.searchParams.set("offset", last.split(":")[1]);
+    return url;
+  }
+
+  const close = follow(address, {
+    lines: ({ closed, open }) => {
       list.querySelector("[data-open]")?.remove();
       list.insertAdjacentHTML("beforeend", closed + open);
       while (list.childElementCount > LINES_KEPT) list.firstElementChild.remove();
       if (list.childElementCount) panel.querySelector("[data-log-empty]")?.remove();
       toEnd();
-    });
-    source.addEventListener("end", () => {
-      source.close();
+    },
+    end: () => {
+      close();
       button.hidden = true;
-    });
-    source.addEventListener("gone", () => source.close());
-    window.addEventListener("pagehide", () => source.close());
-    toEnd();
-  }
+    },
+    gone: () => close(),
+  });
 
-  function start() {
-    for (const list of document.querySelectorAll("[data-log]:not([data-log-live])")) {
-      list.setAttribute("data-log-live", "");
-      follow(list);
-    }
-  }
+  button.hidden = false;
+  button.addEventListener("click", () => setFollowing(!following));
+  list.addEventListener("scroll", () => {
+    const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < NEAR_THE_END;
+    if (atEnd !== following) setFollowing(atEnd);
+  });
+  document.addEventListener("htmx:beforeSwap", (event) => event.target.contains(list) && close());
+  toEnd();
+}
 
-  document.addEventListener("htmx:afterSettle", start);
-  start();
-})();
+function start() {
+  for (const list of document.querySelectorAll("[data-log]:not([data-log-live])")) {
+    list.setAttribute("data-log-live", "");
+    show(list);
+  }
+}
+
+document.addEventListener("htmx:afterSettle", start);
+start();

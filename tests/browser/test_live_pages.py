@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from django.contrib.auth.models import User
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 
 from jobs import lifecycle, notices
 from jobs.clock import database_now
@@ -97,6 +97,31 @@ def test_the_log_follows(visitor: BrowserContext, space: Space, worker: Worker) 
     expect(log.locator(".sgr-red")).to_have_text("last")
     expect(log).not_to_contain_text("10%")
     assert log.locator("li").all_inner_texts() == ["first", "100%", "last"]
+
+
+def test_a_page_becomes_live_again_after_answers_that_are_no_stream(
+    visitor: BrowserContext, space: Space, worker: Worker
+) -> None:
+    runs.submit(space)
+    attempt = runs.claim(worker).to_running().write("run", "first\n")
+    page = visitor.new_page()
+    refused: list[str] = []
+
+    def refuse_twice(route: Route) -> None:
+        if refused.count(route.request.url.split("?")[0]) < 2:
+            refused.append(route.request.url.split("?")[0])
+            route.fulfill(status=503)
+        else:
+            route.continue_()
+
+    page.route("**/live/**", refuse_twice)
+    sign_in(page)
+    page.goto("/spaces/alice/notes/logs/?stream=run")
+    attempt.write("run", "second\n")
+    expect(page.locator("ol.log li")).to_have_text(["first", "second"])
+    lifecycle.request_stop(attempt.job.pk)
+    expect(page.locator(".head .badge")).to_have_text("CPU · Stopping")
+    assert len(refused) == 4
 
 
 def test_everything_works_with_the_keyboard(visitor: BrowserContext, space: Space, worker: Worker) -> None:
