@@ -378,7 +378,7 @@ class ControlPlane:
             _reply(http, 401, _error("credential_invalid"))
             return
         done = subprocess.run(
-            ["git", "http-backend"], input=body, capture_output=True, check=True,
+            ["git", "http-backend"], input=body, capture_output=True, check=False,
             env={
                 "PATH": os.environ["PATH"], "GIT_PROJECT_ROOT": str(self.git_root), "GIT_HTTP_EXPORT_ALL": "1",
                 "PATH_INFO": path, "QUERY_STRING": query, "REQUEST_METHOD": http.command,
