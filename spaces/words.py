@@ -53,6 +53,7 @@ REASONS: Mapping[str, _StrPromise] = {
     "worker_back": gettext_lazy("The worker is back, and the app never stopped."),
     "worker_revoked": gettext_lazy("Its worker was revoked."),
     "worker_disabled": gettext_lazy("Its worker was disabled."),
+    "claim_answer_lost": gettext_lazy("The worker does not have it; it goes back to the line."),
     "container_lost": gettext_lazy("Its container is gone from the worker."),
     # reported by workers
     "host_rebooted": gettext_lazy("The machine was restarted; the same image starts again."),
@@ -61,6 +62,16 @@ REASONS: Mapping[str, _StrPromise] = {
     "disk_floor": gettext_lazy("The worker's disk is too full."),
     "needs_cuda": gettext_lazy("It needs CUDA, which the worker does not have."),
     "no_dockerfile": gettext_lazy("The repository has neither a Dockerfile nor an app_file."),
+    "no_app_file": gettext_lazy("This worker runs plain processes, and the repository names no app_file."),
+    "commit_gone": gettext_lazy("The commit no longer exists in the repository."),
+    "source_failed": gettext_lazy("The repository could not be fetched."),
+    "git_lfs_missing": gettext_lazy("The repository uses Git LFS, and the worker has no git-lfs."),
+    "no_buildkit": gettext_lazy("The worker has no docker command line with BuildKit."),
+    "engine_refused": gettext_lazy("The container engine refused."),
+    "start_failed": gettext_lazy("The app could not be started."),
+    "exited_before_ready": gettext_lazy("It ended before it answered on its port."),
+    "process_lost": gettext_lazy("The app's process is gone."),
+    "disconnected": gettext_lazy("Its worker was cut off for longer than this job may run alone."),
     "build_failed": gettext_lazy("The build failed."),
     "build_timeout": gettext_lazy("The build took longer than it may."),
     "startup_timeout": gettext_lazy("It did not answer on its port in time."),
@@ -238,6 +249,19 @@ REMEDIES: Mapping[str, _StrPromise] = {
     "build_failed": gettext_lazy(
         "Mend what the marked lines complain about, push, and start again: the newest commit is built."
     ),
+    "no_app_file": gettext_lazy("Name the Python file to start as app_file in the README, push it, and start again."),
+    "commit_gone": gettext_lazy("It was removed by a forced push. Start builds the newest commit there is."),
+    "source_failed": gettext_lazy("The system log says what git said. Start again; ask your operator when it stays."),
+    "git_lfs_missing": gettext_lazy("Ask your operator to install git-lfs on the worker, then start again."),
+    "no_buildkit": gettext_lazy("Ask your operator to install BuildKit (docker buildx) on the worker."),
+    "engine_refused": gettext_lazy(
+        "Ask your operator to look at the container engine of the worker, then start again."
+    ),
+    "start_failed": gettext_lazy("The system log says why the start was refused. Mend that, push, and start again."),
+    "exited_before_ready": gettext_lazy(
+        "Look at the last lines of its log: the app ended before it listened on the port that PORT names."
+    ),
+    "process_lost": gettext_lazy("The machine was restarted, or somebody ended the process. Start again."),
     "build_timeout": gettext_lazy("Make the build shorter, or ask your operator for a longer limit."),
     "startup_timeout": gettext_lazy(
         "Let the app listen on 0.0.0.0 and the port that PORT names (7860 unless the README says otherwise)."
