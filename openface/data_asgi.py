@@ -7,6 +7,7 @@ Run by `uvicorn openface.data_asgi:application --ws-max-size 134217728 --no-serv
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from contextlib import suppress
 
@@ -53,6 +54,8 @@ async def lifespan(scope: http.Scope, receive: Receive, send: Send) -> None:
     """Open what all requests share when the server starts, and close it when it stops."""
     await receive()
     pg_listener.start()
+    gc.collect()
+    gc.freeze()  # Django stays: without it the collector walks all of it again and again (a third of the CPU)
     checker = asyncio.create_task(gateways.keep_checking(plane().pool.session))
     await send({"type": "lifespan.startup.complete"})
     await receive()

@@ -62,6 +62,7 @@ class EmbeddedPostgres:
         if not durable:
             self._settings |= {"fsync": "off", "full_page_writes": "off"}
         self._as_nobody = os.geteuid() == 0
+        self._known_place: _Place | None = None
 
     def start(self) -> str:
         """Return the URL of the running server's database, starting and creating what is missing.
@@ -109,7 +110,12 @@ class EmbeddedPostgres:
             yield
 
     def _place(self) -> _Place:
-        """Return the programs and the server's directory, as the account that runs it can reach them."""
+        """Return the programs and the server's directory, as the account that runs it can reach them. Found once."""
+        if self._known_place is None:
+            self._known_place = self._find_place()
+        return self._known_place
+
+    def _find_place(self) -> _Place:
         programs, own = _installed_programs(), self.home / "server"
         if not self._as_nobody:
             own.mkdir(mode=0o700, exist_ok=True)

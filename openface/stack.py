@@ -20,7 +20,7 @@ from openface.installation import LOOPBACK, Installation, InstallationError
 from openface.supervisor import Program, Supervisor
 
 PROJECT = Path(__file__).resolve().parent.parent
-_ANSWER_SECONDS = 60.0  # from the start of a server to its first answer
+_ANSWER_SECONDS = 120.0  # from the start of a server to its first answer
 _WATCH_SECONDS = 0.5  # how soon a dead PostgreSQL is noticed
 
 
@@ -34,6 +34,7 @@ class Stack:
         self.installation = installation
         self._output = output
         self.stop_wanted = threading.Event()  # somebody wants us to end: no waiting for servers any more
+        self.hurried = threading.Event()  # and wants it at once: no waiting for anybody
         self.supervisor: Supervisor
         self._lock: IO[str] | None = None
         self._postgres = (
@@ -81,23 +82,30 @@ class Stack:
 
         What it says on standard error is shown. Raises InstallationError when it fails.
         """
-        result = subprocess.run(
+        deadline = time.monotonic() + timeout_seconds
+        command = subprocess.Popen(
             [sys.executable, str(PROJECT / "manage.py"), *arguments],
             env={**os.environ, **self.installation.environment(), "OPENFACE_DATABASE_POOL": "false"},
             cwd=PROJECT,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",
-            timeout=timeout_seconds,
-            check=False,
             start_new_session=True,  # Ctrl-C is for us to act upon
         )
-        for line in result.stderr.splitlines():
+        while True:
+            try:
+                output, complaints = command.communicate(timeout=0.2)
+                break
+            except subprocess.TimeoutExpired:
+                if self.hurried.is_set() or time.monotonic() > deadline:
+                    command.kill()
+        for line in complaints.splitlines():
             self.supervisor.say(line)
-        if result.returncode != 0:
-            raise InstallationError(f"`manage.py {arguments[0]}` ended with status {result.returncode}, see above.")
-        return result.stdout
+        if command.returncode != 0:
+            raise InstallationError(f"`manage.py {arguments[0]}` ended with status {command.returncode}, see above.")
+        return output
 
     def wait_for_answer(self, name: str, url: str) -> None:
         """Wait until this program answers HTTP at the URL, whatever it answers short of a server error."""
@@ -113,6 +121,7 @@ class Stack:
 
         def act() -> None:
             if self.stop_wanted.is_set() and hasattr(self, "supervisor"):
+                self.hurried.set()
                 self.supervisor.hurry()
             self.stop_wanted.set()
 

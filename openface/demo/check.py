@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
 import sys
 import tempfile
@@ -36,8 +37,8 @@ SCALED = {
     "OPENFACE_ALIVE_SECONDS": "0.5",
     "OPENFACE_STOP_GRACE_SECONDS": "3",
 }
-START_SECONDS = 120.0  # a first build included
-CHANGE_SECONDS = 20.0  # for anything that follows within a few heartbeats
+START_SECONDS = 240.0  # a first build included
+CHANGE_SECONDS = 60.0  # for anything that follows within a few heartbeats
 _LOOK_SECONDS = 0.1
 
 
@@ -58,6 +59,7 @@ class Check:
     def run(self) -> None:
         """Go through all steps."""
         self._step("set_up", self.house.set_up)
+        print(f"check: {self.house.engine.sentence}", file=sys.stderr, flush=True)
         self._step("start", self._start)
         self._step("running", self._wait_for_running)
         self._step("http", self._get)
@@ -179,8 +181,15 @@ class Check:
                 raise CheckFailed("stopped by a signal")
 
 
+# Settings of somebody's own installation, which the check must neither use nor meet.
+_FOREIGN = {"DATABASE_URL", "DATABASE_URL_FILE", "PUBLIC_BASE_URL", "SECRET_KEY", "SECRET_KEY_FILE", "FORGEJO_URL"}
+
+
 def check(port_base: int | None) -> bool:
     """Run the check in a state directory of its own, print one JSON line, and tell whether all went well."""
+    for name in list(os.environ):
+        if name in _FOREIGN or name.startswith(("OPENFACE_", "WORKER_", "GPU_WORKER_")):
+            del os.environ[name]
     with tempfile.TemporaryDirectory(prefix="openface-check-") as directory:
         state = Path(directory)
         state.chmod(0o711)  # the database's account passes through it

@@ -12,8 +12,8 @@ from openface.demo.machines import MACHINES, Machine
 from openface.installation import Installation, InstallationError
 from openface.stack import Stack
 
-_ENROLL_SECONDS = 60.0
-_STOP_JOBS_SECONDS = 30.0
+_ENROLL_SECONDS = 120.0
+_STOP_JOBS_SECONDS = 60.0
 
 
 class House:

@@ -17,7 +17,7 @@ import pytest
 
 from openface.supervisor import Program, Supervisor, end_leftovers, start_of
 
-PATIENCE_SECONDS = 20  # a hang guard
+PATIENCE_SECONDS = 60  # a hang guard
 
 
 def eventually(condition: Callable[[], object]) -> None:

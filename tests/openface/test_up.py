@@ -21,8 +21,10 @@ import pytest
 from openface.installation import Installation, free_port_base
 from openface.supervisor import start_of
 
+pytestmark = pytest.mark.timeout(400)  # whole installations, started several times
+
 PROJECT = Path(__file__).resolve().parent.parent.parent
-PATIENCE_SECONDS = 60  # a hang guard
+PATIENCE_SECONDS = 120  # a hang guard
 
 
 def eventually(condition: Callable[[], object], what: str) -> None:
