@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import unquote_to_bytes, urlsplit
 
 RUN = b"/run/"
@@ -32,17 +33,20 @@ def parse(raw_path: bytes) -> Address | None:
     if not slash:
         return None
     name, slash, rest = tail.partition(b"/")
-    plain_owner, plain_name = unquote_to_bytes(owner), unquote_to_bytes(name)
-    if not _NAME.fullmatch(plain_owner) or not _NAME.fullmatch(plain_name):
+    plain = _plain(owner), _plain(name)
+    if plain[0] is None or plain[1] is None:
         return None
-    return Address(
-        owner=plain_owner.decode("ascii"),
-        name=plain_name.decode("ascii"),
-        rest=slash + rest,
-        spelt=RUN + owner + b"/" + name,
-    )
+    return Address(owner=plain[0], name=plain[1], rest=slash + rest, spelt=RUN + owner + b"/" + name)
 
 
+@lru_cache(maxsize=4096)
+def _plain(segment: bytes) -> str | None:
+    """Return the name that a path segment spells, or None."""
+    name = unquote_to_bytes(segment)
+    return name.decode("ascii") if _NAME.fullmatch(name) else None
+
+
+@lru_cache(maxsize=4096)
 def prefix_of(owner: str, name: str) -> bytes:
     """Return the canonical prefix of a Space, without a trailing slash."""
     return RUN + owner.encode("ascii") + b"/" + name.encode("ascii")

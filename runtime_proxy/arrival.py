@@ -15,24 +15,32 @@ from runtime_proxy.headers import Edge, forwarded_for
 def edge_of(scope: dict[str, Any]) -> Edge:
     """Return how the browser called us. What proxies report counts only from OPENFACE_TRUSTED_PROXIES."""
     headers: list[tuple[bytes, bytes]] = scope["headers"]
-    peer = str((scope.get("client") or ("unknown",))[0])
-    trusted = _is_trusted(peer, tuple(settings.OPENFACE_TRUSTED_PROXIES))
-    scheme = b"https" if scope.get("scheme") in ("https", "wss") else b"http"
-    if trusted:
+    client = scope.get("client")
+    peer = client[0] if client else "unknown"
+    scheme = b"https" if scope["scheme"] in ("https", "wss") else b"http"
+    trusted = settings.OPENFACE_TRUSTED_PROXIES
+    if trusted and _is_trusted(peer, tuple(trusted)):
         scheme = _last(headers, b"x-forwarded-proto") or scheme
-    return Edge(
-        host=first(headers, b"host"), scheme=scheme, forwarded_for=forwarded_for(peer, headers, trusted=trusted)
-    )
+        return Edge(first(headers, b"host"), scheme, forwarded_for(peer, headers))
+    return _edge(first(headers, b"host"), scheme, peer)
+
+
+@lru_cache(maxsize=1024)
+def _edge(host: bytes, scheme: bytes, peer: str) -> Edge:
+    return Edge(host, scheme, forwarded_for(peer, ()))
 
 
 def first(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes:
     """Return the first header of that name, or b""."""
-    return next((value for name, value in headers if name == wanted), b"")
+    for name, value in headers:
+        if name == wanted:
+            return value
+    return b""
 
 
 def cookies_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Return all cookies in one line: HTTP/2 front ends may send several."""
-    return b"; ".join(value for name, value in headers if name == b"cookie")
+    return b"; ".join([value for name, value in headers if name == b"cookie"])
 
 
 def _last(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes:

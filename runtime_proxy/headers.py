@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -43,6 +44,11 @@ _CLAIMS_OF_PROXIES = frozenset({b"forwarded", b"x-real-ip"})
 _COMMANDS = frozenset(
     {b"clear-site-data", b"strict-transport-security", b"alt-svc", b"nel", b"report-to", b"x-sendfile"}
 )
+_COMMANDS_BY_PREFIX = (b"x-accel-", b"x-openface-")
+_NOT_FOR_THE_APP = HOP_BY_HOP | _CLAIMS_OF_PROXIES | {b"host"}
+_NOT_FOR_THE_BROWSER = HOP_BY_HOP | HANDSHAKE | _COMMANDS
+_USUAL_CONNECTION = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"upgrade", b"Upgrade"})
+_NOTHING: frozenset[bytes] = frozenset()
 
 _ABSOLUTE_URL = re.compile(rb"(?:([A-Za-z][A-Za-z0-9+.-]*):)?//([^/?#]*)(.*)", re.DOTALL)
 _LOOPBACK_HOSTS = (b"localhost", b"127.0.0.1", b"0.0.0.0", b"[::1]")
@@ -62,13 +68,23 @@ class Mount:
         return b"localhost:%d" % self.app_port
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Edge:
     """How the browser called us: what the app must be told, and what its absolute links may name."""
 
     host: bytes  # the Host header as it came, with its port
     scheme: bytes  # http or https, as the browser saw it
     forwarded_for: bytes  # the caller's address, after those that trusted proxies reported
+
+    @cached_property
+    def told(self) -> RawHeaders:
+        """The headers that tell the app all this."""
+        return [
+            (b"x-forwarded-host", self.host),
+            (b"x-forwarded-proto", self.scheme),
+            (b"x-forwarded-for", self.forwarded_for),
+            (b"forwarded", _forwarded(self)),
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +107,12 @@ def to_app(
 ) -> RawHeaders:
     """Return the request headers for the app, Host first. The gateway's own token is not among them."""
     raw = list(raw)
-    named = _named_in_connection(raw)
+    dropped = _NOT_FOR_THE_APP | _named_in_connection(raw)
+    if websocket:
+        dropped |= HANDSHAKE
     kept: RawHeaders = [(b"host", mount.local_host if mount.rewrite_host else edge.host)]
     for name, value in raw:
-        if name == b"host" or name in HOP_BY_HOP or name in named or name in _CLAIMS_OF_PROXIES:
-            continue
-        if name.startswith(_SPEAKS_FOR_US) or (websocket and name in HANDSHAKE):
+        if name in dropped or name.startswith(_SPEAKS_FOR_US):
             continue
         if name == b"cookie":
             value = _without_platform_cookies(value, cookies)
@@ -105,13 +121,8 @@ def to_app(
         elif name == b"origin" and mount.rewrite_host and value != b"null":
             value = b"http://" + mount.local_host
         kept.append((name, value))
-    kept += [
-        (b"x-forwarded-prefix", mount.prefix),
-        (b"x-forwarded-host", edge.host),
-        (b"x-forwarded-proto", edge.scheme),
-        (b"x-forwarded-for", edge.forwarded_for),
-        (b"forwarded", _forwarded(edge)),
-    ]
+    kept.append((b"x-forwarded-prefix", mount.prefix))
+    kept += edge.told
     return kept
 
 
@@ -120,12 +131,10 @@ def to_browser(
 ) -> RawHeaders:
     """Return the app's answer headers for the browser."""
     lowered = [(name.lower(), value) for name, value in raw]
-    named = _named_in_connection(lowered)
+    dropped = _NOT_FOR_THE_BROWSER | _named_in_connection(lowered)
     kept: RawHeaders = []
     for name, value in lowered:
-        if name in HOP_BY_HOP or name in named or name in HANDSHAKE or name in _COMMANDS:
-            continue
-        if name.startswith((b"x-accel-", b"x-openface-")):
+        if name in dropped or name.startswith(_COMMANDS_BY_PREFIX):
             continue
         if name == b"set-cookie":
             if cookies.owns(value):
@@ -167,9 +176,9 @@ def app_path(raw_rest: bytes, mount: Mount) -> bytes:
     return mount.prefix + raw_rest if mount.keep_prefix else raw_rest
 
 
-def forwarded_for(peer: str, raw: Iterable[tuple[bytes, bytes]], *, trusted: bool) -> bytes:
-    """Return the X-Forwarded-For to send on: the peer, after what it reported where it is a trusted proxy."""
-    chain = [value for name, value in raw if name == b"x-forwarded-for"] if trusted else []
+def forwarded_for(peer: str, reported: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return the X-Forwarded-For to send on: the peer, after what it reported. Pass headers of trusted proxies only."""
+    chain = [value for name, value in reported if name == b"x-forwarded-for"]
     return b", ".join([*chain, peer.encode("latin-1")])
 
 
@@ -183,9 +192,10 @@ def _is_under(path: bytes, prefix: bytes) -> bool:
 
 def _named_in_connection(raw: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
     """The fields that Connection calls hop-by-hop. End-to-end ones that we rely on cannot be disowned that way."""
-    names = {
-        token.strip().lower() for name, value in raw if name == b"connection" for token in value.split(b",") if token
-    }
+    values = [value for name, value in raw if name == b"connection" and value not in _USUAL_CONNECTION]
+    if not values:
+        return _NOTHING
+    names = {token.strip().lower() for value in values for token in value.split(b",")}
     return frozenset(names - {b"host", b"cookie", b"content-length", b"authorization", b"set-cookie", b"location"})
 
 

@@ -13,7 +13,7 @@ import aiohttp
 
 from runtime_proxy import addresses, handover, pages
 from runtime_proxy.arrival import cookies_of, edge_of, first
-from runtime_proxy.asked import asked_of
+from runtime_proxy.asked import Asked
 from runtime_proxy.database import in_database
 from runtime_proxy.entrance import OUTAGES, Passage, enter, still_admitted
 from runtime_proxy.headers import Edge, to_app, to_browser
@@ -32,7 +32,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
     """Serve one request of the runtime origin below `/run/`."""
     here = plane()
     edge = edge_of(scope)
-    asked = asked_of(scope["method"], scope["headers"])
+    asked = Asked(scope["method"], scope["headers"])
     try:
         visitor = await here.visitor(cookies_of(scope["headers"]))
     except OUTAGES:
@@ -52,7 +52,7 @@ async def escaped(scope: Scope, receive: Receive, send: Send) -> None:
         first(headers, b"referer").decode("latin-1"), host=first(headers, b"host").decode("latin-1")
     )
     if prefix is None or not scope["raw_path"].startswith(b"/"):
-        await answer(send, pages.not_found(asked_of(scope["method"], headers)))
+        await answer(send, pages.not_found(Asked(scope["method"], headers)))
         return
     logger.info(
         "request outside its prefix",
@@ -65,13 +65,13 @@ async def escaped(scope: Scope, receive: Receive, send: Send) -> None:
 async def static(scope: Scope, receive: Receive, send: Send) -> None:
     """Serve the few files that our own pages on the runtime origin need."""
     found = pages.static_file(scope["raw_path"].removeprefix(pages.STATIC))
-    await answer(send, found or pages.not_found(asked_of(scope["method"], scope["headers"])))
+    await answer(send, found or pages.not_found(Asked(scope["method"], scope["headers"])))
 
 
 async def hand_over(scope: Scope, receive: Receive, send: Send) -> None:
     """Swap the portal's one-time code for a session of this origin, and go where the visitor wanted to go."""
     headers = scope["headers"]
-    asked = asked_of(scope["method"], headers)
+    asked = Asked(scope["method"], headers)
     query = handover.read_query(scope["query_string"])
     if addresses.parse(query.to.partition("?")[0].encode("latin-1", "replace")) is None:
         await answer(send, pages.not_found(asked))
@@ -128,7 +128,7 @@ async def _exchange(here: Plane, passage: Passage, edge: Edge, scope: Scope, upl
             "gateway failed",
             extra={"action": "gateway_failed", "worker": upstream.worker_name, "lease": str(upstream.lease_id)},
         )
-        await answer(send, pages.gateway_failed(upstream, asked_of(method, scope["headers"]), failure))
+        await answer(send, pages.gateway_failed(upstream, Asked(method, scope["headers"]), failure))
         return
     if upload is not None and upload.expects_continue:
         upload.refuse()

@@ -26,6 +26,8 @@ class Plane:
     def __init__(self) -> None:
         self.pool = UpstreamPool()
         self.cookies = PlatformCookies.named(settings.OPENFACE_PLATFORM_COOKIE_PREFIXES)
+        self._session_cookie = handover.session_cookie_name()
+        self._session_cookie_bytes = self._session_cookie.encode("ascii")
         self._sessions: Recent[str, Visitor] = Recent(_visitor_of_cookie)
         self._portal_sessions: Recent[str, Visitor] = Recent(_visitor_of_portal_session)
         self._admissions: Recent[access.Question, Admission | None] = Recent(_decide)
@@ -39,7 +41,9 @@ class Plane:
 
     async def visitor(self, raw_cookies: bytes) -> Visitor:
         """Who asks, by the data plane's own session. Without one: anybody, and no query."""
-        cookie = handover.cookie_value(raw_cookies, handover.session_cookie_name())
+        if self._session_cookie_bytes not in raw_cookies:
+            return ANYBODY
+        cookie = handover.cookie_value(raw_cookies, self._session_cookie)
         return await self._sessions.get(cookie) if cookie else ANYBODY
 
     async def portal_visitor(self, raw_cookies: bytes) -> Visitor:

@@ -40,7 +40,7 @@ CLOSE_SECONDS = 5.0
 QUEUED_FRAMES = 2  # a frame may be a whole message of 64 MiB
 
 RUNTIME_HEADER = "X-OpenFace-Runtime"
-MADE_BY_GATEWAY = b"x-openface-gateway"  # on the gateway's own answers; it removes the header from an app's
+MADE_BY_GATEWAY = "X-OpenFace-Gateway"  # on the gateway's own answers; it removes the header from an app's
 # What aiohttp would add of its own: the app must see what the browser sent.
 _OURS_TO_SEND = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 
@@ -97,13 +97,13 @@ class UpstreamPool:
         A client that leaves while its body is being sent makes the upload raise: see `Upload.client_gone`.
         """
         session = self._single_use if body is not None and body.expects_continue else self.session
-        fields = CIMultiDict([(_text(name), _text(value)) for name, value in headers])
-        fields[RUNTIME_HEADER] = upstream.token
+        fields = _fields(headers)
+        fields.append((RUNTIME_HEADER, upstream.token))
         try:
             response = await session.request(
                 method,
                 URL(upstream.base + _text(path), encoded=True),
-                headers=fields,
+                headers=CIMultiDict(fields),
                 data=body,
                 allow_redirects=False,
                 middlewares=() if body is None else (body.never_twice,),
@@ -112,7 +112,7 @@ class UpstreamPool:
             raise GatewaySilent(str(error)) from error
         except (aiohttp.ClientError, OSError) as error:
             raise GatewayRefused(str(error)) from error
-        reason = response.headers.get(MADE_BY_GATEWAY.decode("ascii"))
+        reason = response.headers.get(MADE_BY_GATEWAY)
         if reason is not None:
             response.close()
             raise GatewayAnswered(reason)
@@ -152,11 +152,10 @@ class UpstreamPool:
         except InvalidStatus as refusal:
             connection.transport.abort()
             answer = refusal.response
-            raw = raw_headers(answer)
-            reason = dict(raw).get(MADE_BY_GATEWAY)
+            reason = answer.headers.get(MADE_BY_GATEWAY)
             if reason is not None:
-                raise GatewayAnswered(reason.decode("latin-1")) from None
-            raise HandshakeRefused(answer.status_code, raw, bytes(answer.body or b"")) from None
+                raise GatewayAnswered(reason) from None
+            raise HandshakeRefused(answer.status_code, raw_headers(answer), bytes(answer.body or b"")) from None
         except (InvalidHandshake, InvalidMessage, EOFError, OSError) as error:
             connection.transport.abort()
             raise GatewayRefused(str(error)) from error
@@ -213,6 +212,13 @@ def _session(*, force_close: bool) -> aiohttp.ClientSession:
         max_field_size=MAX_HEADER_BYTES,
         trust_env=False,
     )
+
+
+def _fields(headers: RawHeaders) -> list[tuple[str, str]]:
+    try:
+        return [(name.decode("ascii"), value.decode("utf-8")) for name, value in headers]
+    except UnicodeDecodeError:
+        return [(_text(name), _text(value)) for name, value in headers]
 
 
 def _text(raw: bytes) -> str:

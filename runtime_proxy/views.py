@@ -16,7 +16,7 @@ from django.views.decorators.http import require_safe
 
 from runtime_proxy import addresses, handover
 from runtime_proxy.addresses import Address
-from runtime_proxy.asked import Asked, asked_of
+from runtime_proxy.asked import Asked
 from runtime_proxy.origin import runtime_origin
 from spaces.access import get_space
 from spaces.forge.errors import NotFound, Unavailable
@@ -106,7 +106,7 @@ def _forge_away(outage: Unavailable) -> HttpResponseBase:
 
 def _asked(request: HttpRequest) -> Asked:
     headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in request.headers.items()]
-    return asked_of(request.method or "GET", headers)
+    return Asked(request.method or "GET", headers)
 
 
 def _raw_target(request: HttpRequest) -> tuple[bytes, bytes]:

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection
@@ -20,7 +19,7 @@ from websockets.frames import EXTERNAL_CLOSE_CODES
 from runtime_proxy import pages
 from runtime_proxy.access import Visitor
 from runtime_proxy.arrival import cookies_of, edge_of, first
-from runtime_proxy.asked import Asked, asked_of
+from runtime_proxy.asked import Asked
 from runtime_proxy.entrance import OUTAGES, enter, still_admitted
 from runtime_proxy.headers import to_app, to_browser
 from runtime_proxy.origin import is_runtime_origin, portal_origin
@@ -51,7 +50,7 @@ async def portal_application(scope: Scope, receive: Receive, send: Send) -> None
     origin = first(scope["headers"], b"origin").decode("latin-1")
     if origin.lower() != portal_origin().lower() and not is_runtime_origin(origin):
         await receive()
-        await _refuse(scope, receive, send, pages.not_found(Asked(navigation=False, language="en")))
+        await _refuse(scope, receive, send, pages.not_found(Asked("GET", scope["headers"], websocket=True)))
         return
     here = plane()
     await _serve(here, scope, receive, send, visitor_of=here.portal_visitor)
@@ -60,7 +59,7 @@ async def portal_application(scope: Scope, receive: Receive, send: Send) -> None
 async def _serve(here: Plane, scope: Scope, receive: Receive, send: Send, *, visitor_of: VisitorOf) -> None:
     await receive()  # websocket.connect
     headers = scope["headers"]
-    asked = replace(asked_of("GET", headers), navigation=False)
+    asked = Asked("GET", headers, websocket=True)
     edge = edge_of(scope)
     try:
         visitor: Visitor = await visitor_of(cookies_of(headers))
