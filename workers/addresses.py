@@ -48,9 +48,11 @@ def _address(text: str) -> Address | None:
         address = ip_address(text.strip())
     except ValueError:
         return None
-    # A dual-stack socket shows IPv4 callers as ::ffff:a.b.c.d; people write networks as a.b.c.d.
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return mapped or address
+    if isinstance(address, IPv4Address):
+        return address
+    # A dual-stack socket shows IPv4 callers as ::ffff:a.b.c.d; people write networks as a.b.c.d. And the zone of a
+    # link-local address (fe80::1%eth0) is our interface's name: PostgreSQL's inet does not take it.
+    return address.ipv4_mapped or IPv6Address(int(address))
 
 
 def _within(address: Address, networks: Iterable[Network]) -> bool:

@@ -264,6 +264,17 @@ class TestGatewayAddress:
         assert (worker.gateway_url, worker.gateway_status) == ("", Worker.Gateway.REFUSED)
 
 
+@pytest.mark.parametrize(
+    ("peer", "kept"),
+    [("fe80::1%eth0", "fe80::1"), ("::ffff:10.0.0.5", "10.0.0.5"), ("2001:DB8::5", "2001:db8::5"), ("", None)],
+)
+def test_whatever_the_peer_looks_like_its_address_is_kept(peer: str, kept: str | None) -> None:
+    answer = call(enrollment.issue_token("gpu1").token, address=peer)
+
+    assert answer.status_code == 201
+    assert Worker.objects.get().enrolled_from == kept
+
+
 class TestRateLimit:
     def test_enrollment_is_limited_per_address(self, settings: Any) -> None:
         settings.OPENFACE_ENROLL_PER_MINUTE = 3

@@ -17,7 +17,7 @@ urlpatterns = [
     path("workers/<uuid:worker_id>/jobs/<uuid:job_id>/events", views.EventsView.as_view(), name="worker_events"),
     path("workers/<uuid:worker_id>/jobs/<uuid:job_id>/lease", views.LeaseView.as_view(), name="worker_lease"),
     re_path(
-        r"^fleet/workers/(?P<name>[^/]{1,63})/(?P<act>drain|resume|disable|enable|revoke)$",
+        r"^fleet/workers/(?P<name>[A-Za-z0-9._-]{1,63})/(?P<act>drain|resume|disable|enable|revoke)$",
         views.StandingView.as_view(),
         name="fleet_standing",
     ),
