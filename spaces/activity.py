@@ -68,7 +68,8 @@ def _gpus(jobs: list[Job]) -> dict[object, str]:
     """Return which GPUs each lease of these jobs had, as people name them."""
     named: dict[object, list[str]] = defaultdict(list)
     for reservation in Reservation.objects.filter(lease__job__in=jobs).select_related("gpu").order_by("gpu__index"):
-        named[reservation.lease_id].append(words.gpu_name(reservation.gpu.index, reservation.gpu.model))
+        name = words.gpu_name(reservation.gpu.index, reservation.gpu.model)
+        named[reservation.lease_id].append(words.simulated(name) if reservation.gpu.simulated else name)
     return {lease: ", ".join(names) for lease, names in named.items()}
 
 

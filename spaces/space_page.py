@@ -28,6 +28,18 @@ Person = AbstractBaseUser | AnonymousUser
 P = ParamSpec("P")
 
 
+@dataclass(frozen=True)
+class HeldGpu:
+    """A GPU that runs the Space. A simulated one is called so wherever it is named."""
+
+    name: str
+    uuid: str
+    simulated: bool
+
+    def __str__(self) -> str:
+        return self.name
+
+
 @dataclass
 class SpacePage:
     """A Space as one visitor sees it now."""
@@ -115,12 +127,15 @@ class SpacePage:
         return words.needs(self.job.requirement) if self.job is not None and self.state == JobState.QUEUED else ""
 
     @cached_property
-    def gpus(self) -> list[str]:
-        """The GPUs that the job's lease holds, as people name them. One query."""
+    def gpus(self) -> list[HeldGpu]:
+        """The GPUs that the job's lease holds. One query."""
         if self.job is None or self.job.state in FINAL:
             return []
         held = Reservation.objects.filter(lease__job=self.job, lease__released_at=None).select_related("gpu")
-        return [words.gpu_name(one.gpu.index, one.gpu.model) for one in held.order_by("gpu__index")]
+        return [
+            HeldGpu(words.gpu_name(one.gpu.index, one.gpu.model), one.gpu.uuid, one.gpu.simulated)
+            for one in held.order_by("gpu__index")
+        ]
 
 
 def newest_job(space: Space) -> Job | None:

@@ -85,7 +85,7 @@ def status(request: HttpRequest, page: SpacePage) -> HttpResponseBase:
         "revision": page.revision,
         "job": str(job.id) if job is not None else None,
         "worker": job.worker.name if job is not None and job.worker is not None else None,
-        "gpus": page.gpus,
+        "gpus": [{"uuid": gpu.uuid, "name": gpu.name, "simulated": gpu.simulated} for gpu in page.gpus],
         "since": job.state_since.isoformat() if job is not None else None,
         "reason_code": job.reason_code if job is not None else "",
         "reason": words.reason(job.reason_code, job.reason) if job is not None else "",

@@ -129,6 +129,11 @@ def gpu_name(index: int, model: str) -> str:
     return f"GPU {index} {short}".strip()
 
 
+def simulated(name: str) -> str:
+    """Return the name of a GPU that is not there, so that nobody takes it for a real one."""
+    return _("%(name)s (simulated)") % {"name": name}
+
+
 def reason(code: str, stored: str) -> str:
     """Return why something happened, in the reader's language as far as we can.
 

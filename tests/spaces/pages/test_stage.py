@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from django.test import Client
+from django.utils.html import escape
 
 from jobs import lifecycle
 from jobs.clock import database_now
@@ -180,3 +181,23 @@ def test_another_spelling_of_the_name_is_led_to_the_right_one(space: Space, alic
     answer = alice.get("/spaces/ALICE/Notes/logs/?stream=run")
     assert answer.status_code == 302
     assert answer["Location"] == "/spaces/alice/notes/logs/?stream=run"
+
+
+def test_a_simulated_gpu_is_called_so_wherever_it_is_named(alice: Client) -> None:
+    UptimeFactory()
+    GpuWorkerFactory.create(name="atlas", gpus=[{"simulated": True}])
+    space = make_space("alice/notes", topics=("space", "gpu"))
+    runs.submit(space, requirement=runs.GPU)
+    runs.claim(Worker.objects.get(name="atlas")).to_running()
+    assert page(alice, space).count('<span class="tag">simulated</span>') == 2
+    assert alice.get("/spaces/alice/notes/status.json").json()["gpus"][0]["simulated"] is True
+    assert "(simulated)" in alice.get("/spaces/alice/notes/activity/").content.decode()
+
+
+def test_the_owner_is_told_what_was_wrong_with_topics_and_readme(alice: Client, carol: Client) -> None:
+    space = make_space("alice/notes", topics=("space", "gpu", "cpu"))
+    alice.post("/spaces/alice/notes/start")
+    warnings = Job.objects.get().spec["warnings"]
+    assert warnings
+    assert escape(warnings[0]) in page(alice, space)
+    assert escape(warnings[0]) not in page(carol, space)
