@@ -5,14 +5,17 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import docker
 import pytest
 
+from gpu_worker.errors import EngineError
+from gpu_worker.executor import Runtime
 from tests.gpu_worker.control_plane import ControlPlane
-from tests.gpu_worker.worker import WorkerProcess
+from tests.gpu_worker.worker import WorkerProcess, eventually
 
 
 @pytest.fixture
@@ -55,10 +58,18 @@ def clear_away(worker: WorkerProcess) -> None:
     for found in executor.inventory():
         runtime = executor.find(JobRecord(found.facts))
         if runtime is not None:
-            runtime.remove()
+            eventually(partial(removed, runtime), what="removal")
     if isinstance(executor, ContainerEngine):
         executor.remove_stray_networks(set())
         remove_images(worker.plane.worker_id)
+
+
+def removed(runtime: Runtime) -> bool:
+    try:
+        runtime.remove()
+    except EngineError:
+        return False  # the worker was killed while it removed the very same container
+    return True
 
 
 def remove_images(worker_id: str) -> None:

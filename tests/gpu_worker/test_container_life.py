@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import docker
@@ -10,7 +12,9 @@ import pytest
 
 from tests.gpu_worker.conftest import ask
 from tests.gpu_worker.control_plane import ControlPlane, Lease
+from tests.gpu_worker.engine_relay import EngineRelay
 from tests.gpu_worker.images import DOCKERFILE, container_files
+from tests.gpu_worker.nvml import build_nvml_stub
 from tests.gpu_worker.worker import WorkerProcess, eventually, make_repository
 
 pytestmark = pytest.mark.docker
@@ -199,3 +203,188 @@ def test_a_repository_without_a_dockerfile_fails_with_a_sentence(
     assert lease is not None
     assert lease.events[-1]["reason"] == "no_dockerfile"
     assert lease.events[-1]["detail"].startswith(sentence)
+
+
+def test_an_app_killed_for_memory_is_told_so(plane: ControlPlane, make_worker: Make) -> None:
+    hungry = DOCKERFILE.replace("exec busybox httpd -f", "busybox httpd").replace(
+        '/www"]', '/www; sleep 2; exec busybox dd if=/dev/zero of=/dev/null bs=200M"]'
+    )
+    revision = make_repository(plane.git_root, "hungry", container_files(Dockerfile=hungry))
+    make_worker(executor="docker").start()
+    lease = running(plane, "hungry", revision, limits={"memory_mib": 32})
+
+    eventually(lambda: lease.state == "failed", what="the end")
+
+    assert (lease.events[-1]["code"], lease.events[-1]["oom_killed"]) == (137, True)
+    assert "out of memory" in lease.logs["system"]
+
+
+def test_a_batch_job_that_ends_well_is_complete(plane: ControlPlane, make_worker: Make) -> None:
+    batch = DOCKERFILE.replace("echo serving; exec busybox httpd -f -v -p 0.0.0.0:7860 -h /www", "echo the result")
+    revision = make_repository(plane.git_root, "batch", container_files(Dockerfile=batch))
+    make_worker(executor="docker").start()
+
+    job = plane.queue_job("batch", revision, mode="batch")
+    eventually(lambda: plane.state(job) == "completed", what="the end")
+
+    lease = plane.lease_of(job)
+    assert lease is not None
+    assert lease.kinds() == ["building", "starting", "running", "exited"]
+    assert lease.logs["run"] == "the result\n"
+
+
+def test_a_paused_container_is_not_healthy(plane: ControlPlane, make_worker: Make, engine: Any) -> None:
+    revision = make_repository(plane.git_root, "box", container_files())
+    make_worker(executor="docker").start()
+    lease = running(plane, "box", revision)
+    [container] = containers_of(engine, lease.id)
+
+    container.pause()
+    eventually(lambda: lease.kinds()[-1] == "health", what="the report")
+    assert (lease.events[-1]["healthy"], lease.events[-1]["detail"]) == (False, "paused")
+    container.unpause()
+
+    eventually(lambda: lease.events[-1].get("healthy") is True, what="the recovery")
+
+
+def test_a_build_secret_stays_out_of_image_and_log(plane: ControlPlane, make_worker: Make, engine: Any) -> None:
+    uses = DOCKERFILE.replace(
+        "EXPOSE 7860",
+        'RUN --mount=type=secret,id=KEY ["sh", "-c", "cat /run/secrets/KEY; wc -c < /run/secrets/KEY > /www/size"]',
+    )
+    revision = make_repository(plane.git_root, "secret", container_files(Dockerfile=uses))
+    worker = make_worker(executor="docker").start()
+
+    lease = running(plane, "secret", revision, secrets={"KEY": "very-secret-value"})
+
+    assert ask(worker, lease.id, "/size") == (200, b"17\n")
+    assert "very-secret-value" not in lease.logs["build"]
+    assert "***" in lease.logs["build"]
+    image = engine.images.get(lease.events[-1]["image_id"])
+    assert "very-secret-value" not in str(image.history()) + str(image.attrs)
+    assert "very-secret-value" not in worker.log() + str(worker.journal())
+
+
+def test_an_engine_without_gpu_support_is_explained(plane: ControlPlane, make_worker: Make, tmp_path: Path) -> None:
+    gpus = tmp_path / "nvml.txt"
+    gpus.write_text("uuid=GPU-aaaa name=NVIDIA_RTX total=24564 free=24000\n")
+    revision = make_repository(plane.git_root, "box", container_files())
+    stub = {"LD_LIBRARY_PATH": str(build_nvml_stub(tmp_path)), "STUB_NVML_FILE": str(gpus)}
+    make_worker(executor="docker", **stub).start()
+    assert [gpu["uuid"] for gpu in plane.registers[-1]["gpus"]] == ["GPU-aaaa"]
+
+    job = plane.queue_job("box", revision, kind="gpu", gpus=["GPU-aaaa"])
+    eventually(lambda: plane.state(job) == "failed", what="the failure")
+
+    lease = plane.lease_of(job)
+    assert lease is not None
+    assert lease.events[-1]["reason"] == "start_failed"
+    assert "NVIDIA Container Toolkit" in lease.events[-1]["detail"]
+
+
+def test_a_simulated_gpu_reaches_the_app_by_its_environment(
+    plane: ControlPlane, make_worker: Make, engine: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "gpus.json"
+    file.write_text('{"gpus": [{"uuid": "GPU-51", "model": "RTX 3060"}, {"uuid": "GPU-52", "model": "RTX 4090"}]}')
+    revision = make_repository(plane.git_root, "box", container_files())
+    make_worker(executor="docker", OPENFACE_SIMULATE_GPUS=str(file)).start()
+
+    lease = running(plane, "box", revision, kind="gpu", gpus=["GPU-52"])
+
+    [container] = containers_of(engine, lease.id)
+    inside = dict(pair.split("=", 1) for pair in container.attrs["Config"]["Env"])
+    assert inside["NVIDIA_VISIBLE_DEVICES"] == inside["CUDA_VISIBLE_DEVICES"] == "GPU-52"
+    assert [gpu["model"] for gpu in json.loads(inside["OPENFACE_SIMULATED_GPUS"])] == ["RTX 4090"]
+    assert not container.attrs["HostConfig"]["DeviceRequests"]
+    assert lease.events[-1]["gpus"] == ["GPU-52"]
+
+
+def test_a_gpu_that_is_gone_gives_the_job_back(plane: ControlPlane, make_worker: Make, tmp_path: Path) -> None:
+    file = tmp_path / "gpus.json"
+    file.write_text('{"gpus": [{"uuid": "GPU-51"}]}')
+    revision = make_repository(plane.git_root, "box", container_files())
+    make_worker(executor="docker", OPENFACE_SIMULATE_GPUS=str(file)).start()
+
+    job = plane.queue_job("box", revision, kind="gpu", gpus=["GPU-gone"])
+    lease = eventually(lambda: plane.lease_of(job), what="the claim")
+
+    eventually(lambda: "declined" in lease.kinds(), what="the refusal")
+    assert lease.events[-1]["reason"] == "gpu_gone"
+
+
+def test_after_a_reboot_the_same_container_is_started_under_the_same_lease(
+    plane: ControlPlane, make_worker: Make, engine: Any
+) -> None:
+    revision = make_repository(plane.git_root, "box", container_files())
+    worker = make_worker(executor="docker").start()
+    lease = running(plane, "box", revision)
+    [container] = containers_of(engine, lease.id)
+    worker.kill()
+    container.kill()
+    [entry] = (worker.data_dir / "jobs").glob("*.json")
+    entry.write_text(json.dumps({**json.loads(entry.read_text()), "boot_id": "the boot before"}))
+
+    worker.start()
+
+    eventually(lambda: lease.kinds()[3:] == ["starting", "running"], what="running again")
+    assert lease.events[-2]["reason"] == "host_rebooted"
+    assert [one.id for one in containers_of(engine, lease.id)] == [container.id]
+    assert ask(worker, lease.id, "/index.html") == (200, b"hello from a container")
+
+
+def test_a_container_without_its_journal_is_adopted_from_its_labels(
+    plane: ControlPlane, make_worker: Make, engine: Any
+) -> None:
+    revision = make_repository(plane.git_root, "box", container_files())
+    worker = make_worker(executor="docker").start()
+    lease = running(plane, "box", revision)
+    before = [one.id for one in containers_of(engine, lease.id)]
+    worker.kill()
+    for entry in (worker.data_dir / "jobs").glob("*.json"):
+        entry.unlink()
+
+    worker.start()
+
+    eventually(lambda: lease.kinds().count("running") == 2, what="the report")
+    assert [one.id for one in containers_of(engine, lease.id)] == before
+    assert ask(worker, lease.id, "/index.html")[0] == 200
+    plane.stop_job(lease.claim["id"])
+    eventually(lambda: lease.cleared, what="clearing")
+
+
+def test_what_is_not_ours_is_not_touched(plane: ControlPlane, make_worker: Make, engine: Any) -> None:
+    revision = make_repository(plane.git_root, "box", container_files())
+    worker = make_worker(executor="docker").start()
+    lease = running(plane, "box", revision)
+    # a person looks into our image by hand: the container inherits the image's labels, and is still theirs
+    theirs = engine.containers.run(lease.events[-1]["image_id"], detach=True, network_mode="none")
+    try:
+        worker.kill()
+        worker.start()
+        plane.stop_job(lease.claim["id"])
+        eventually(lambda: lease.cleared, what="clearing")
+
+        theirs.reload()
+        assert theirs.status == "running"
+    finally:
+        theirs.remove(force=True)
+
+
+def test_a_silent_engine_is_told_as_not_known_and_costs_nothing(
+    plane: ControlPlane, make_worker: Make, tmp_path: Path, engine: Any
+) -> None:
+    revision = make_repository(plane.git_root, "box", container_files())
+    with EngineRelay(tmp_path / "engine.sock") as relay:
+        worker = make_worker(executor="docker", DOCKER_HOST=f"unix://{relay.path}").start()
+        lease = running(plane, "box", revision)
+
+        relay.cut()
+        eventually(lambda: plane.beats[-1]["holds"] is None, what="a heartbeat without a list")
+        assert plane.beats[-1]["accepting"] is False
+        assert ask(worker, lease.id, "/index.html")[0] == 200
+        relay.mend()
+
+        eventually(lambda: plane.beats[-1]["holds"], what="a heartbeat with a list")
+        assert lease.kinds() == ["building", "starting", "running"]
+        assert len(containers_of(engine, lease.id)) == 1

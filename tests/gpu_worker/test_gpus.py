@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,21 +15,15 @@ import pytest
 from gpu_worker.errors import ConfigError
 from gpu_worker.gpus import SimulatedProbe, assigned_gpus, read_simulated
 from gpu_worker.protocol import Gpu
+from tests.gpu_worker.nvml import build_nvml_stub
 from tests.gpu_worker.schemas import complaints
 
-STUB = Path(__file__).with_name("nvml_stub.c")
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def library_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler for the stand-in of the driver")
-    target = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
-    subprocess.run(
-        [compiler, "-O1", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-o", target, STUB], check=True
-    )
-    return target.parent
+    return build_nvml_stub(tmp_path_factory.mktemp("driver"))
 
 
 def report(library_dir: Path, tmp_path: Path, gpus: list[str]) -> dict[str, Any]:
@@ -44,9 +37,7 @@ def report(library_dir: Path, tmp_path: Path, gpus: list[str]) -> dict[str, Any]
         " 'driver': report.driver_version, 'cuda': report.cuda_version, 'error': report.error}))"
     )
     environment = {**os.environ, "LD_LIBRARY_PATH": str(library_dir), "STUB_NVML_FILE": str(table)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=STUB.parents[2]
-    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
