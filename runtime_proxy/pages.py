@@ -65,6 +65,7 @@ class Notice:
     more: tuple[str, ...] = ()
     title: str = ""
     emoji: str = ""
+    colors: tuple[str, str] = ("gray", "gray")
     state: str = ""
     badge: str = ""
     links: tuple[Link, ...] = ()
@@ -265,6 +266,7 @@ def _standing_notice(route: Standing) -> Notice:
         more=more,
         title=route.title,
         emoji=route.emoji,
+        colors=route.colors,
         state=route.state,
         badge=f"{route.kind.upper()} · {words.state_name(route.state, batch=route.batch)}",
         links=(_space_link(f"{route.owner}/{route.name}", start=not route.is_coming),),
@@ -275,11 +277,12 @@ def _standing_notice(route: Standing) -> Notice:
 def _told(route: Standing) -> tuple[str, str, tuple[str, ...]]:
     """Headline, the one sentence, and what else is worth saying."""
     names = {"worker": route.worker_name}
-    reason = words.reason(route.reason_code, route.reason)
     match route.state:
         case JobState.QUEUED:
-            waits = tuple(f"{name}: {sentence}" for name, sentence in route.waits_for[:SHOWN_REASONS])
-            return _place(route), reason or _("It starts by itself as soon as a worker takes it."), waits
+            # The scheduler's own sentences name other Spaces and processes; a visitor may not know of them.
+            known = [(name, words.standing(code)) for name, code in route.waits_for]
+            waits = [f"{name}: {standing}" for name, standing in known if standing]
+            return _place(route), words.waiting(route.reason_code), tuple(waits[:SHOWN_REASONS])
         case JobState.LEASED:
             return _("A worker has it"), _("%(worker)s reads the repository.") % names, ()
         case JobState.BUILDING:
@@ -293,7 +296,8 @@ def _told(route: Standing) -> tuple[str, str, tuple[str, ...]]:
         case JobState.UNAVAILABLE:
             return _("Unavailable"), _unavailable(route), _usually(route)
         case JobState.FAILED:
-            return _("It failed"), reason or _("It ended when it should not have."), ()
+            why = words.reason(route.reason_code, route.reason)
+            return _("It failed"), why or _("It ended when it should not have."), ()
         case JobState.COMPLETED if route.batch:
             return _("Completed"), _("The batch job has ended. Its log is on the Space's page."), ()
         case _ if route.state == ON_DEMAND:

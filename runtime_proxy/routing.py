@@ -50,6 +50,7 @@ class Standing:
     name: str
     title: str
     emoji: str
+    colors: tuple[str, str]  # of the README: from, to
     state: str
     kind: str = "cpu"
     batch: bool = False
@@ -61,7 +62,7 @@ class Standing:
     reason: str = ""
     place: int | None = None
     place_is_capped: bool = False
-    waits_for: tuple[tuple[str, str], ...] = ()  # (worker, sentence)
+    waits_for: tuple[tuple[str, str], ...] = ()  # (worker, code of its refusal)
 
     @property
     def is_coming(self) -> bool:
@@ -103,10 +104,9 @@ def _on_the_way(space: Space, job: Job) -> Standing:
         job,
         job.state,
         reason_code=waiting.code,
-        reason=waiting.sentence,
         place=waiting.place,
         place_is_capped=waiting.place_capped,
-        waits_for=tuple((worker.name, worker.sentence) for worker in waiting.workers),
+        waits_for=tuple((worker.name, worker.code) for worker in waiting.workers),
     )
 
 
@@ -160,7 +160,6 @@ def _standing(
     *,
     since: datetime | None = None,
     reason_code: str = "",
-    reason: str = "",
     place: int | None = None,
     place_is_capped: bool = False,
     waits_for: tuple[tuple[str, str], ...] = (),
@@ -172,6 +171,7 @@ def _standing(
         name=space.name,
         title=space.title or space.name,
         emoji=space.emoji,
+        colors=(space.color_from or "gray", space.color_to or "gray"),
         state=state,
         kind=job.requirement.kind if job else ("gpu" if "gpu" in space.topics else "cpu"),
         batch=job is not None and job.mode == Job.Mode.BATCH,
@@ -180,7 +180,7 @@ def _standing(
         since=since or (job.state_since if job else None),
         expected_online=worker.expected_online if worker else "",
         reason_code=reason_code or (job.reason_code if job else ""),
-        reason=reason or (job.reason if job and not reason_code else ""),
+        reason=job.reason if job and not reason_code else "",
         place=place,
         place_is_capped=place_is_capped,
         waits_for=waits_for,
