@@ -23,7 +23,8 @@ def content_security_policy(path: str) -> str:
             "font-src 'self'",
             "connect-src 'self'",
             "form-action 'self'",
-            f"frame-src {settings.OPENFACE_RUNTIME_ORIGIN}",
+            # 'self' for the hand-over of the sign-in: browsers check each address of a redirect
+            f"frame-src 'self' {settings.OPENFACE_RUNTIME_ORIGIN.replace('{space}', '*')}",
             "frame-ancestors 'none'",
             "base-uri 'none'",
         )
