@@ -64,7 +64,7 @@ class GpuWorkerFactory(WorkerFactory):
     features = factory.LazyFunction(lambda: ["cpu", "nvidia", "cuda"])
 
     @factory.post_generation
-    def gpus(obj: Worker, create: bool, extracted: list[dict[str, Any]] | None, **kwargs: Any) -> None:  # noqa: N805
+    def gpus(obj: Worker, create: bool, extracted: list[dict[str, Any]] | None, **kwargs: Any) -> None:
         for number, facts in enumerate(extracted if extracted is not None else [{}]):
             GpuFactory.create(worker=obj, index=number, **facts)
 
