@@ -8,7 +8,7 @@ from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -176,8 +176,8 @@ def space_view(
     def wrapped(request: HttpRequest, owner: str, name: str, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
         try:
             page = look_up(request.user, owner, name)
-            if request.method in ("GET", "HEAD") and (page.space.owner, page.space.name) != (owner, name):
-                return _canonical(request, page.space, owner, name)
+            if request.method in ("GET", "HEAD") and (right := _other_address(request, page.space, owner, name)):
+                return HttpResponseRedirect(right)
             return view(request, page, *args, **kwargs)
         except Unavailable as error:
             answer = render(request, "503.html", {"reason": str(error)}, status=503)
@@ -192,8 +192,8 @@ def page_context(page: SpacePage, tab: str, **more: Any) -> dict[str, Any]:
     return {"section": "spaces", "page": page, "space": page.space, "job": page.job, "tab": tab, **more}
 
 
-def _canonical(request: HttpRequest, space: Space, owner: str, name: str) -> HttpResponse:
-    right = request.get_full_path().replace(
-        reverse("space", args=[owner, name]), reverse("space", args=[space.owner, space.name]), 1
-    )
-    return HttpResponseRedirect(right)
+def _other_address(request: HttpRequest, space: Space, owner: str, name: str) -> str:
+    """Return the address with the name as it is really spelt; empty where it is spelt so already."""
+    asked = request.get_full_path()
+    right = asked.replace(reverse("space", args=[owner, name]), reverse("space", args=[space.owner, space.name]), 1)
+    return "" if right == asked else right
