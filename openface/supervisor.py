@@ -57,7 +57,8 @@ class Supervisor:
 
     def start(self, program: Program) -> None:
         """Start the program and keep it running until it is stopped, killed, or ends with a final status."""
-        if program.name in self._keepers and self._keepers[program.name].pid() is not None:
+        earlier = self._keepers.get(program.name)
+        if earlier and earlier.is_at_work():
             raise ValueError(f"{program.name} is running already")
         keeper = _Keeper(program, self._printer, self._write_record)
         self._keepers[program.name] = keeper
@@ -93,7 +94,7 @@ class Supervisor:
 
     def hurry(self) -> None:
         """Let nobody finish in peace any more: whoever still runs is killed."""
-        for keeper in self._keepers.values():
+        for keeper in list(self._keepers.values()):
             keeper.hurry()
 
     def stop_all(self) -> None:
@@ -139,6 +140,10 @@ class _Keeper:
     def pid(self) -> int | None:
         process = self._process
         return process.pid if process else None
+
+    def is_at_work(self) -> bool:
+        """Tell whether the program runs or is about to be started again."""
+        return self._thread.is_alive()
 
     def end(self, way: signal.Signals) -> int | None:
         """Send the signal, insist after `stop_seconds`, return the last exit status."""
@@ -196,7 +201,17 @@ class _Keeper:
             if self._ending.wait(pause):
                 return
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+            while not self._respawn():
+                if self._ending.wait(pause):
+                    return
+
+    def _respawn(self) -> bool:
+        try:
             self._spawn()
+        except OSError as error:  # no memory, no process to be had, or the program is being replaced
+            self._printer.line(self.program.name, f"cannot be started: {error}")
+            return False
+        return True
 
     def _wait(self) -> int:
         """Wait for the end of the program and of what it left in its process group."""

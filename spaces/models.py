@@ -16,7 +16,7 @@ class Visibility(models.TextChoices):
 
 
 class Space(models.Model):
-    """A repository that can be run. The forge's facts are a copy, refreshed at each look; `repository_id` is identity."""
+    """A repository that can be run. The forge's facts are a copy, refreshed at each look; its id is identity."""
 
     class Placement(models.TextChoices):
         AUTOMATIC = "automatic", "Automatic"
