@@ -14,6 +14,9 @@ ADMIN_STYLE = "style-src 'self' 'unsafe-inline'"
 def content_security_policy(path: str) -> str:
     """The policy for a page of the portal or the admin."""
     style = ADMIN_STYLE if path.startswith("/admin/") else "style-src 'self'"
+    runtime = settings.OPENFACE_RUNTIME_ORIGIN.replace("{space}", "*")
+    # Browsers check each address of a redirect: after a sign-in, and within the frame, it leads to the runtime origin.
+    form_targets = f"'self' {runtime}" if path.startswith("/login/") else "'self'"
     return "; ".join(
         (
             "default-src 'none'",
@@ -22,9 +25,8 @@ def content_security_policy(path: str) -> str:
             "img-src 'self' data:",
             "font-src 'self'",
             "connect-src 'self'",
-            "form-action 'self'",
-            # 'self' for the hand-over of the sign-in: browsers check each address of a redirect
-            f"frame-src 'self' {settings.OPENFACE_RUNTIME_ORIGIN.replace('{space}', '*')}",
+            f"form-action {form_targets}",
+            f"frame-src 'self' {runtime}",
             "frame-ancestors 'none'",
             "base-uri 'none'",
         )

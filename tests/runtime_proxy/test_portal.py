@@ -152,3 +152,12 @@ class TestWebSocketInPlace:
         assert "Cookie" not in app.requests[0].headers
         assert refused_handshake(portal, "/run/alice/app/ws", Origin=PORTAL, Cookie=cookie(stranger)) == 404
         assert refused_handshake(portal, "/run/alice/app/ws", Origin=PORTAL) == 401
+
+
+def test_a_sign_in_may_end_on_the_runtime_origin(transactional_db: None):
+    sign_in = Client().get("/login/").headers["Content-Security-Policy"]
+    list_of_spaces = Client().get("/spaces/").headers["Content-Security-Policy"]
+
+    assert f"form-action 'self' {ORIGIN};" in sign_in
+    assert "form-action 'self';" in list_of_spaces
+    assert f"frame-src 'self' {ORIGIN};" in list_of_spaces
