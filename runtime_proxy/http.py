@@ -16,7 +16,7 @@ from runtime_proxy.arrival import cookies_of, edge_of, first
 from runtime_proxy.asked import Asked
 from runtime_proxy.database import in_database
 from runtime_proxy.entrance import OUTAGES, Passage, enter, still_admitted
-from runtime_proxy.headers import Edge, to_app, to_browser
+from runtime_proxy.headers import Edge, RawHeaders, to_app, to_browser
 from runtime_proxy.pages import Answer
 from runtime_proxy.plane import Plane, plane
 from runtime_proxy.upload import Receive, Send, Upload
@@ -26,6 +26,8 @@ from runtime_proxy.watch import Watch
 logger = logging.getLogger(__name__)
 
 Scope = dict[str, Any]
+
+LONGEST_COLLECTED_BYTES = 8 * 1024 * 1024  # of an answer without a length, for a client of HTTP/1.0 only
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -136,6 +138,9 @@ async def _exchange(here: Plane, passage: Passage, edge: Edge, scope: Scope, upl
         raw = to_browser(
             response.raw_headers, mount=upstream.mount, edge=edge, cookies=here.cookies, status=response.status
         )
+        if scope["http_version"] == "1.0" and not _is_counted(raw, method, response.status):
+            await _send_counted(response, raw, Asked(method, scope["headers"]), send)
+            return
         await send({"type": "http.response.start", "status": response.status, "headers": raw})
         await _stream(response, send)
     except (aiohttp.ClientError, TimeoutError, OSError):
@@ -154,6 +159,22 @@ async def _stream(response: aiohttp.ClientResponse, send: Send) -> None:
         await send({"type": "http.response.body", "body": piece, "more_body": not last})
         if last:
             return
+
+
+def _is_counted(raw: RawHeaders, method: str, status: int) -> bool:
+    """Whether the answer says how long it is, or has no body."""
+    return method == "HEAD" or status in (204, 304) or any(name == b"content-length" for name, _ in raw)
+
+
+async def _send_counted(response: aiohttp.ClientResponse, raw: RawHeaders, asked: Asked, send: Send) -> None:
+    """Answer a client of HTTP/1.0, which cannot read chunks: collect the body, within limits, and count it."""
+    body = bytearray()
+    while not response.content.at_eof():
+        body += await response.content.readany()
+        if len(body) > LONGEST_COLLECTED_BYTES:
+            await answer(send, pages.too_long_for_1_0(asked))
+            return
+    await answer(send, Answer(response.status, [*raw, (b"content-length", b"%d" % len(body))], bytes(body)))
 
 
 def _upload(headers: list[tuple[bytes, bytes]], receive: Receive) -> Upload | None:
