@@ -17,6 +17,7 @@ from jobs.states import JobState
 from spaces import words
 from spaces.durations import duration, needed_memory, ordinal, rough
 from spaces.models import Space
+from spaces.shown import all_as_shown
 
 PLACES_COUNTED = 100  # beyond that, a place in the line tells a person nothing
 
@@ -113,14 +114,14 @@ def kind_of(space: Space, job: Job | None) -> str:
 
 
 def newest_jobs(spaces: Iterable[Space]) -> dict[int, Job]:
-    """Return the newest job of each Space by the Space's id. One query."""
+    """Return the newest job of each Space, as it is shown, by the Space's id. At most two queries."""
     jobs = (
         Job.objects.filter(space__in=[space.pk for space in spaces])
         .order_by("space_id", "-seq")
         .distinct("space_id")
         .select_related("worker", "requirement")
     )
-    return {job.space_id: job for job in jobs}
+    return {job.space_id: job for job in all_as_shown(jobs)}
 
 
 def cards(spaces: Sequence[Space], *, username: str) -> list[Card]:

@@ -22,6 +22,7 @@ from spaces.cards import kind_of
 from spaces.forge.errors import NotFound, Unavailable
 from spaces.models import Space
 from spaces.origin import runtime_url
+from spaces.shown import all_as_shown
 from spaces.stage import stage_key
 
 Person = AbstractBaseUser | AnonymousUser
@@ -139,8 +140,9 @@ class SpacePage:
 
 
 def newest_job(space: Space) -> Job | None:
-    """Return the job that the Space's pages are about. One query."""
-    return Job.objects.filter(space=space).select_related("worker", "requirement").order_by("-seq").first()
+    """Return the job that the Space's pages are about, as it is shown. At most two queries."""
+    newest = Job.objects.filter(space=space).select_related("worker", "requirement").order_by("-seq")[:1]
+    return next(iter(all_as_shown(newest)), None)
 
 
 def newest_lease(job: Job | None) -> Lease | None:

@@ -11,7 +11,7 @@ from jobs.clock import database_now
 from jobs.models import Job
 from jobs.scheduling import RequirementSpec
 from spaces.models import Space
-from tests.factories import GpuWorkerFactory, UptimeFactory
+from tests.factories import GpuWorkerFactory, UptimeFactory, ago
 from tests.spaces.pages import runs
 from tests.spaces.repositories import make_space
 from workers.models import Worker
@@ -201,3 +201,18 @@ def test_the_owner_is_told_what_was_wrong_with_topics_and_readme(alice: Client, 
     assert warnings
     assert escape(warnings[0]) in page(alice, space)
     assert escape(warnings[0]) not in page(carol, space)
+
+
+def test_running_is_not_shown_of_a_silent_worker_even_while_the_keeper_is_down(
+    space: Space, alice: Client, worker: Worker
+) -> None:
+    UptimeFactory()
+    runs.submit(space)
+    runs.claim(worker).to_running()
+    assert "CPU · Running" in page(alice, space)
+    Worker.objects.update(last_seen_at=ago(3600))
+    assert Job.objects.get().state == "running"
+    assert "CPU · Unavailable" in page(alice, space)
+    assert "<iframe" not in page(alice, space)
+    assert "CPU · Unavailable" in alice.get("/").content.decode()
+    assert alice.get("/spaces/alice/notes/status.json").json()["state"] == "unavailable"
