@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -61,6 +62,11 @@ NEEDS = {
     "docker": (docker_answers, "no container engine answers (apt-get install docker.io, then start dockerd)"),
     "browser": (browser_found, "no Chromium is installed (apt-get install chromium)"),
 }
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Told to end (a time limit, a cancelled run), tear down as after Ctrl-C: suites here start servers and workers.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
