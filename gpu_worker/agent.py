@@ -46,9 +46,11 @@ from gpu_worker.link import Link
 from gpu_worker.machine import Machine
 from gpu_worker.processes import ProcessExecutor
 from gpu_worker.protocol import Claim
-from gpu_worker.runner import JobRunner, Tools, Wish
+from gpu_worker.runner import JobRunner
 from gpu_worker.signals import SignalListener
 from gpu_worker.source import SourceFetcher
+from gpu_worker.wishes import LOST, SHUTDOWN, Wish
+from gpu_worker.workshop import Workshop
 
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -192,7 +194,7 @@ class _Agent:
         self._listener = SignalListener(
             self._client, on_work=self._claims.claim_now, on_wish=self._heartbeat.beat_now, on_final=self._on_final
         )
-        self._tools = Tools(
+        self._workshop = Workshop(
             client=self._client,
             executor=self._executor,
             journal=self._journal,
@@ -274,7 +276,7 @@ class _Agent:
         picture = self._machine.picture(self._link.intervals.heartbeat_seconds)
         if picture.found is None:
             return
-        records = take_inventory(self._journal, picture.found, self._tools.work_dir)
+        records = take_inventory(self._journal, picture.found, self._workshop.work_dir)
         self._clear_strays({record.facts.lease for record in records})
         for record in records:
             self._hold(record, claim=None)
@@ -302,7 +304,7 @@ class _Agent:
         self._hold(record, claim=claim)
 
     def _hold(self, record: JobRecord, *, claim: Claim | None) -> None:
-        runner = JobRunner(record, self._tools, claim=claim, on_end=self._on_end)
+        runner = JobRunner(record, self._workshop, claim=claim, on_end=self._on_end)
         if self._holdings.add(runner):
             self._journal.save(record)
             runner.start()
@@ -340,7 +342,7 @@ class _Agent:
             return self._end_revoked(str(self._final))
         deadline = time.monotonic() + SHUTDOWN_SECONDS
         for runner in self._holdings.all():
-            runner.wish(Wish("shutdown"))
+            runner.wish(Wish(SHUTDOWN))
         for runner in self._holdings.all():
             runner.join(max(0.1, deadline - time.monotonic()))
         return EXIT_OK if self._final is None else EXIT_FINAL
@@ -350,7 +352,7 @@ class _Agent:
         deadline = time.monotonic() + REVOKED_SECONDS
         runners = self._holdings.all()
         for runner in runners:
-            runner.wish(Wish("lost", reason))
+            runner.wish(Wish(LOST, reason))
         for runner in runners:
             runner.join(max(0.1, deadline - time.monotonic()))
         self._store.wipe(reason=reason)

@@ -330,9 +330,9 @@ class ContainerRuntime:
         pairs = (entry.partition("=") for entry in self._inspect().attrs["Config"]["Env"] or [])
         return {name: value for name, _, value in pairs}
 
-    def listening(self) -> Sequence[str]:
+    def listening(self) -> Sequence[str] | None:
         pid = self._inspect().attrs["State"].get("Pid")
-        return listening_sockets(int(pid)) if pid else ()
+        return listening_sockets(int(pid)) if pid else None
 
     def stop(self, grace_seconds: float) -> None:
         state = self.state()

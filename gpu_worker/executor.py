@@ -74,8 +74,8 @@ class Runtime(Protocol):
         """What the app was started with: after a restart of the worker the only place that knows its secrets."""
         ...
 
-    def listening(self) -> Sequence[str]:
-        """``address:port`` of its listening sockets, as far as they can be seen; for the diagnosis."""
+    def listening(self) -> Sequence[str] | None:
+        """``address:port`` of its listening sockets, None where they cannot be seen; for the diagnosis."""
         ...
 
     def stop(self, grace_seconds: float) -> None:

@@ -212,8 +212,8 @@ class ProcessRuntime:
         members = self._members()
         return environment_of(members[0]) if members else {}
 
-    def listening(self) -> Sequence[str]:
-        return ()  # the namespace is the host's: its sockets say nothing about this app
+    def listening(self) -> Sequence[str] | None:
+        return None  # the namespace is the host's: its sockets say nothing about this app
 
     def stop(self, grace_seconds: float) -> None:
         self._signal(signal.SIGTERM)

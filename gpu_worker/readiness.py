@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+from collections.abc import Sequence
 
 CONNECT_SECONDS = 1.0
 ANSWER_SECONDS = 5.0
@@ -30,3 +31,14 @@ def answers_http(address: tuple[str, int]) -> bool:
         return False
     finally:
         connection.close()
+
+
+def unanswered(port: int, seconds: float, listening: Sequence[str] | None) -> str:
+    """The sentence for an app that never answered, with what it listens on instead where that is known."""
+    sentence = f"The app did not answer on port {port} within {seconds:.0f} s"
+    if listening is None:
+        return f"{sentence}."
+    sockets = [one for one in listening if not one.startswith("127.0.0.11:")]  # Docker's own resolver
+    if not sockets:
+        return f"{sentence}; it listens nowhere."
+    return f"{sentence}: it listens on {', '.join(sockets)}, expected 0.0.0.0:{port}."

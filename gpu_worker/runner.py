@@ -14,103 +14,52 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from gpu_worker.client import ControlPlane
-from gpu_worker.errors import (
-    CallFailed,
-    EngineError,
-    EngineSilent,
-    Final,
-    JobDeclined,
-    JobFailed,
-    JobInterrupted,
-    LeaseStale,
-    WireError,
-)
-from gpu_worker.executor import Executor, Prepared, Runtime, RuntimeState
+from gpu_worker.errors import EngineError, EngineSilent, JobDeclined, JobFailed, JobInterrupted, LeaseStale
+from gpu_worker.executor import Prepared, Runtime, RuntimeState
 from gpu_worker.gpus import assigned_gpus
-from gpu_worker.journal import JobFacts, JobRecord, Journal
+from gpu_worker.journal import JobFacts, JobRecord
 from gpu_worker.masking import Masker
+from gpu_worker.output import OutputPump
 from gpu_worker.process_identity import ProcessIdentity, boot_id
-from gpu_worker.protocol import Claim, Gpu, Hold, Instruction, Intervals, Receipt
-from gpu_worker.readiness import answers_http, answers_tcp
+from gpu_worker.protocol import Claim, Hold, Instruction, Receipt
+from gpu_worker.readiness import answers_http, answers_tcp, unanswered
+from gpu_worker.renewal import Renewal
 from gpu_worker.reporting import JobReport
-from gpu_worker.source import SourceFetcher
+from gpu_worker.wishes import DEFAULT_GRACE_SECONDS, LOST, SHUTDOWN, STOP, Wish, Wishes
+from gpu_worker.workshop import Workshop
 
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-DEFAULT_GRACE_SECONDS = 10.0
 STARTUP_TIMEOUT_SECONDS = 1800.0
 READY_POLL_SECONDS = 0.1
 CONFIRMATION_POLL_SECONDS = 0.2
 LONGEST_READY_POLL_SECONDS = 1.0
 LONGEST_WATCH_SECONDS = 2.0  # a container removed by hand is noticed within this, or one heartbeat
-RENEWAL_RETRY_SECONDS = 2.0
 UNHEALTHY_AFTER = 3  # refused connections in a row
 ENGINE_RETRY_SECONDS = 1.0
 CLEANING_RETRY_SECONDS = 5.0
 UNKNOWN_LEASE_SECONDS = 24 * 3600.0  # what the server does not know is kept so long, for an operator to look at
 FAILED_GRACE_SECONDS = 2.0
-LOG_END_SECONDS = 5.0  # for the last lines of an app that has ended
 SHUTDOWN_DELIVERY_SECONDS = 5.0
-
-
-class Routes(Protocol):
-    """The gateway, as a runner sees it."""
-
-    def open(self, lease: str, address: tuple[str, int], runtime_token_sha256: str) -> None: ...
-
-    def close(self, lease: str) -> None: ...
-
-
-@dataclass(frozen=True)
-class Tools:
-    """What every runner of this worker shares."""
-
-    client: ControlPlane
-    executor: Executor
-    journal: Journal
-    sources: SourceFetcher
-    routes: Routes
-    work_dir: Path
-    worker_name: str
-    gpus: Callable[[], Sequence[Gpu]]
-    intervals: Callable[[], Intervals]
-    contact_at: Callable[[], float]
-    """Monotonic time of the last answer of the control plane."""
-    on_final: Callable[[Final], None]
-
-
-@dataclass(frozen=True)
-class Wish:
-    """Why a job ends from outside. *kind*: stop, lost (the lease is not ours), shutdown."""
-
-    kind: str
-    reason: str | None = None
-    grace_seconds: float = DEFAULT_GRACE_SECONDS
 
 
 class JobRunner:
     def __init__(
-        self, record: JobRecord, tools: Tools, *, claim: Claim | None, on_end: Callable[[JobRunner], None]
+        self, record: JobRecord, workshop: Workshop, *, claim: Claim | None, on_end: Callable[[JobRunner], None]
     ) -> None:
         """A runner for a fresh *claim*, or (None) for what a former process of this worker left."""
-        self._record, self._tools, self._claim, self._on_end = record, tools, claim, on_end
-        self._wish: Wish | None = None
-        self._wished = threading.Event()
-        self._guard = threading.Lock()
-        self._renewed = threading.Condition()
-        self._renewal_asked_at = 0.0
+        self._record, self._workshop, self._claim, self._on_end = record, workshop, claim, on_end
+        self._wishes = Wishes()
+        self._renewal = Renewal(record.facts, workshop.client)
         self._confirmed = threading.Event()
         self._instruction: Instruction | None = None
         self._unknown_since: float | None = None
         self._known_address: tuple[str, int] | None = None
         self._runtime: Runtime | None = None
-        self._output_thread: threading.Thread | None = None
+        self._output: OutputPump | None = None
         self._healthy: bool | None = None
         self._report: JobReport | None = None
         self._mask = Masker(())
@@ -129,30 +78,25 @@ class JobRunner:
         self._thread.join(timeout)
 
     def wish(self, wish: Wish) -> None:
-        """Ask for the end. A stop may sharpen into a lost lease; nothing else replaces the first wish."""
-        with self._guard:
-            if self._wish is None or (wish.kind == "lost" and self._wish.kind != "lost"):
-                self._wish = wish
-        self._wished.set()
-        with self._renewed:
-            self._renewed.notify_all()
+        """Ask for the end."""
+        self._wishes.make(wish)
 
     def obey(self, instruction: Instruction, *, asked_at: float) -> None:
         """What the server wants with this lease; *asked_at* is when (monotonic) we asked."""
         grace = DEFAULT_GRACE_SECONDS if instruction.grace_seconds is None else instruction.grace_seconds
         if instruction.want == "stop":
-            self.wish(Wish("stop", instruction.reason, grace))
+            self.wish(Wish(STOP, instruction.reason, grace))
         elif instruction.want == "remove":
-            self.wish(Wish("lost", instruction.reason, grace))
+            self.wish(Wish(LOST, instruction.reason, grace))
         elif instruction.want == "keep":
-            self._note_renewal(asked_at)
+            self._renewal.note(asked_at)
         if instruction.runtime_token is not None:
             self._record.runtime_token_sha256 = hashlib.sha256(instruction.runtime_token.encode()).hexdigest()
         if instruction.want != "hold":
             self._unknown_since = None
         elif self._unknown_since is None:
             self._unknown_since = time.monotonic()
-            self._tools.routes.close(self.facts.lease)
+            self._workshop.routes.close(self.facts.lease)
 
     def confirm(self, instruction: Instruction | None) -> None:
         """After register: what the server says of this lease (None: nothing). An adopted job goes on from here."""
@@ -197,8 +141,8 @@ class JobRunner:
         self._on_end(self)
 
     def _live(self) -> None:
-        self._open_report()
         try:
+            self._open_report()
             runtime = self._begin() if self._claim is not None else self._adopt()
             if self._record.phase != "running":
                 self._await_ready(runtime)
@@ -213,7 +157,7 @@ class JobRunner:
         except JobInterrupted:
             self._end_by_wish()
         except LeaseStale:
-            self.wish(Wish("lost", "the lease is not ours any more"))
+            self.wish(Wish(LOST, "the lease is not ours any more"))
             self._end_by_wish()
 
     # -- the steps -----------------------------------------------------------------------------------------------
@@ -223,7 +167,7 @@ class JobRunner:
         assert claim is not None
         gpus = ", ".join(claim.gpus) or "none"
         self._system(
-            f"revision {claim.revision} · worker {self._tools.worker_name} · lease {claim.lease} · gpus {gpus}"
+            f"revision {claim.revision} · worker {self._workshop.worker_name} · lease {claim.lease} · gpus {gpus}"
         )
         self._enter("building")
         self._tell("building")
@@ -236,34 +180,37 @@ class JobRunner:
         self._took(runtime)
         return runtime
 
+    def _await_renewal(self) -> None:
+        self._renewal.wait(self._wishes, intervals=self._workshop.intervals, on_final=self._workshop.on_final)
+
     def _launch(self, claim: Claim, prepared: Prepared) -> Runtime:
         while True:
-            assigned = assigned_gpus(self._tools.gpus(), claim.gpus)
+            assigned = assigned_gpus(self._workshop.gpus(), claim.gpus)
             if assigned is None:
                 raise JobDeclined("gpu_gone", "An assigned GPU is not there, or not healthy, any more.")
-            self._raise_if_wished()
+            self._wishes.raise_if_made()
             try:
-                return self._tools.executor.launch(
+                return self._workshop.executor.launch(
                     self._record, prepared, variables=claim.environment, secrets=claim.secrets, assigned=assigned
                 )
             except EngineSilent as problem:
                 self._note_engine(problem)
             except EngineError as problem:
                 raise JobFailed("start_failed", f"The container engine refused: {problem}") from problem
-            self._wished.wait(ENGINE_RETRY_SECONDS)
+            self._wishes.made.wait(ENGINE_RETRY_SECONDS)
             self._await_renewal()  # the engine may have been silent for longer than the lease lasts
 
     def _with_source(self, claim: Claim) -> Prepared:
-        work = self._tools.work_dir / claim.lease
+        work = self._workshop.work_dir / claim.lease
         shutil.rmtree(work, ignore_errors=True)
         output = self._stream_writer("build")
         try:
-            self._tools.sources.fetch(
-                claim, work / "source", output=output, cancel=self._wished, started=self._note_child
+            self._workshop.sources.fetch(
+                claim, work / "source", output=output, cancel=self._wishes.made, started=self._note_child
             )
             return self._patiently(
-                lambda: self._tools.executor.prepare(
-                    claim, work / "source", output=output, cancel=self._wished, started=self._note_child
+                lambda: self._workshop.executor.prepare(
+                    claim, work / "source", output=output, cancel=self._wishes.made, started=self._note_child
                 )
             )
         finally:
@@ -274,7 +221,7 @@ class JobRunner:
     def _adopt(self) -> Runtime:
         """Go on with what the former process started. Its app is left alone until the server has answered register."""
         record = self._record
-        runtime = self._patiently(lambda: self._tools.executor.find(record))
+        runtime = self._patiently(lambda: self._workshop.executor.find(record))
         if runtime is not None:
             self._took(runtime)
             if record.phase == "running":
@@ -285,8 +232,8 @@ class JobRunner:
         if runtime is None:
             raise JobFailed("container_lost", "The app was gone when the worker came back.")
         if record.phase == "stopping":
-            self.wish(Wish("stop", "the stop goes on after a restart of the worker"))
-        self._raise_if_wished()
+            self.wish(Wish(STOP, "the stop goes on after a restart of the worker"))
+        self._wishes.raise_if_made()
         state = self._state(runtime)
         self._system(f"adopted after a restart of the worker · {runtime.reference} · {state.status}")
         if state.status == "exited" and record.boot_id != boot_id() and self.facts.mode == "service":
@@ -298,12 +245,12 @@ class JobRunner:
     def _await_confirmation(self) -> None:
         """Wait for the answer to register, and then as long as the server does not know this lease."""
         while not self._confirmed.wait(CONFIRMATION_POLL_SECONDS):
-            self._raise_if_wished()
+            self._wishes.raise_if_made()
         while self._unknown_since is not None:
-            self._raise_if_wished()
+            self._wishes.raise_if_made()
             if time.monotonic() - self._unknown_since > UNKNOWN_LEASE_SECONDS:
                 raise LeaseStale(409, "lease_stale", "the control plane did not know this lease for a day")
-            self._wished.wait(CONFIRMATION_POLL_SECONDS)
+            self._wishes.made.wait(CONFIRMATION_POLL_SECONDS)
         if self._report is not None:
             if self._instruction is not None:
                 self._report.resume(next_seq=self._instruction.next_seq, log_offsets=self._instruction.log_offsets)
@@ -311,7 +258,7 @@ class JobRunner:
 
     def _start_again(self, runtime: Runtime, reason: str) -> None:
         """The machine was restarted: same lease, same container, so same image."""
-        self._tools.routes.close(self.facts.lease)
+        self._workshop.routes.close(self.facts.lease)
         self._enter("starting")
         self._tell("starting", reason=reason, image_id=runtime.image_id)
         self._known_address = None
@@ -323,7 +270,7 @@ class JobRunner:
         deadline = time.monotonic() + limit
         pause = READY_POLL_SECONDS
         while True:
-            self._raise_if_wished()
+            self._wishes.raise_if_made()
             state = self._state(runtime)
             if state.status == "gone":
                 raise JobFailed("container_lost", "The app's container was removed while it was starting.")
@@ -331,11 +278,11 @@ class JobRunner:
                 if self.facts.mode == "batch":
                     break
                 raise JobFailed("exited_before_ready", _ended(state) + " before it answered.")
-            if self.facts.mode == "batch" or answers_http(self._address(runtime)):
+            if self.facts.mode == "batch" or self._answers(runtime, answers_http):
                 break
             if time.monotonic() > deadline:
-                raise JobFailed("startup_timeout", self._diagnosis(runtime, limit))
-            self._wished.wait(pause)
+                raise JobFailed("startup_timeout", unanswered(self.facts.port, limit, _listening(runtime)))
+            self._wishes.made.wait(pause)
             pause = min(pause * 1.3, LONGEST_READY_POLL_SECONDS)
         self._enter("running")
         self._open_route(runtime)
@@ -345,7 +292,7 @@ class JobRunner:
         """Watch the running app until it ends or its end is wished."""
         refusals = 0
         while True:
-            self._raise_if_wished()
+            self._wishes.raise_if_made()
             self._raise_if_cut_off()
             state = self._state(runtime)
             if state.status == "gone":
@@ -355,7 +302,7 @@ class JobRunner:
                 return
             self._open_route(runtime)
             if self.facts.mode == "service":
-                answers = state.status == "running" and answers_tcp(self._address(runtime))
+                answers = state.status == "running" and self._answers(runtime, answers_tcp)
                 refusals = 0 if answers else refusals + 1
                 self._known_address = self._known_address if answers else None  # an engine's restart may move it
                 self._judge(
@@ -363,13 +310,13 @@ class JobRunner:
                     certain=answers or refusals >= UNHEALTHY_AFTER or state.status == "paused",
                     detail="paused" if state.status == "paused" else f"nothing answers on port {self.facts.port}",
                 )
-            self._wished.wait(min(LONGEST_WATCH_SECONDS, self._tools.intervals().heartbeat_seconds))
+            self._wishes.made.wait(min(LONGEST_WATCH_SECONDS, self._workshop.intervals().heartbeat_seconds))
 
     def _exited(self, state: RuntimeState) -> None:
-        self._tools.routes.close(self.facts.lease)
+        self._workshop.routes.close(self.facts.lease)
         self._enter("exited")
-        self._finish_logs()
-        self._system(_ended(state) + (" (out of memory)" if state.oom_killed else ""))
+        self._finish_output()
+        self._system(_ended(state))
         if self._report is not None:
             self._report.exited(code=state.exit_code, oom_killed=state.oom_killed)
 
@@ -383,9 +330,9 @@ class JobRunner:
     # -- the end -----------------------------------------------------------------------------------------------
 
     def _end_by_wish(self) -> None:
-        wish = self._wish
+        wish = self._wishes.current
         assert wish is not None
-        if wish.kind == "shutdown":
+        if wish.kind == SHUTDOWN:
             if self._runtime is not None or self._record.phase not in ("leased", "building"):
                 self._detach()
             self._tell("declined", reason="shutdown", detail="The worker was shut down during the build.")
@@ -394,34 +341,40 @@ class JobRunner:
             self._enter("stopping")
             self._system(f"stopping: {wish.reason or 'no reason given'}")
         self._halt(wish.grace_seconds)
-        if wish.kind == "stop":
+        if wish.kind == STOP:
             self._tell("stopped")
 
     def _halt(self, grace_seconds: float) -> None:
         """Nothing of the app runs or is reachable afterwards, and its last words are in the log."""
-        self._tools.routes.close(self.facts.lease)
+        self._workshop.routes.close(self.facts.lease)
         runtime = self._runtime
         if runtime is not None:
             self._patiently(lambda: runtime.stop(grace_seconds), interruptible=False)
-            self._finish_logs()
+            self._finish_output()
 
     def _leave_nothing(self) -> None:
         """Remove the app, deliver what is still to tell, forget the job; the order in which the server can follow."""
-        self._tools.routes.close(self.facts.lease)
+        self._workshop.routes.close(self.facts.lease)
         self._enter("exited")
-        runtime = self._runtime or self._patiently(lambda: self._tools.executor.find(self._record), interruptible=False)
+        runtime = self._runtime or self._patiently(
+            lambda: self._workshop.executor.find(self._record), interruptible=False
+        )
         if runtime is not None:
             self._patiently(runtime.remove, interruptible=False)
         if self._report is not None:
-            lost = self._wish is not None and self._wish.kind == "lost"
-            while not lost and not self._report.wait_delivered(cancel=_Lost(self), timeout=None):
-                if self._shutting_down() and not self._report.wait_delivered(
-                    cancel=threading.Event(), timeout=SHUTDOWN_DELIVERY_SECONDS
-                ):
-                    self._detach()  # the journal keeps it for the next start
-                lost = self._wish is not None and self._wish.kind == "lost"
+            self._deliver_the_rest(self._report)
             self._report.close()
-        self._tools.journal.drop(self.facts.lease)
+        self._workshop.journal.drop(self.facts.lease)
+
+    def _deliver_the_rest(self, report: JobReport) -> None:
+        """Wait until the server has the end of the job, unless its lease is lost; detach when we shut down before."""
+        while not self._wishes.is_for(LOST):
+            if report.wait_delivered(cancel=_NobodyWaits(self._wishes)):
+                return
+            if self._wishes.is_for(SHUTDOWN):
+                if not report.wait_delivered(cancel=threading.Event(), timeout=SHUTDOWN_DELIVERY_SECONDS):
+                    self._detach()  # the journal keeps it for the next start
+                return
 
     def _detach(self) -> None:
         """This process ends, the app lives on; the next one adopts it."""
@@ -430,50 +383,13 @@ class JobRunner:
             self._report.close()
         raise _Detached
 
-    def _shutting_down(self) -> bool:
-        return self._wish is not None and self._wish.kind == "shutdown"
-
-    # -- leases ------------------------------------------------------------------------------------------------
-
-    def _note_renewal(self, asked_at: float) -> None:
-        with self._renewed:
-            self._renewal_asked_at = max(self._renewal_asked_at, asked_at)
-            self._renewed.notify_all()
-
-    def _await_renewal(self) -> None:
-        """Until the server has said, asked after now, that the lease is ours. Raises LeaseStale, JobInterrupted."""
-        since = time.monotonic()
-        while True:
-            self._raise_if_wished()
-            try:
-                self._tools.client.renew(job=self.facts.job, lease=self.facts.lease)
-                return
-            except LeaseStale:
-                raise
-            except Final as final:
-                self._tools.on_final(final)
-            except (CallFailed, WireError) as problem:
-                logger.info(
-                    "lease not renewed yet",
-                    extra={"action": "renewal_waits", "lease": self.facts.lease, "problem": str(problem)},
-                )
-            with self._renewed:  # a heartbeat may bring it too
-                if self._renewal_asked_at < since:
-                    self._renewed.wait(min(RENEWAL_RETRY_SECONDS, self._tools.intervals().heartbeat_seconds))
-                if self._renewal_asked_at >= since:
-                    return
-
     def _raise_if_cut_off(self) -> None:
         limit = self.facts.limits.stop_after_disconnect_seconds
-        if limit is not None and time.monotonic() - self._tools.contact_at() > limit:
+        if limit is not None and time.monotonic() - self._workshop.contact_at() > limit:
             self._halt(DEFAULT_GRACE_SECONDS)
             raise JobFailed(
                 "disconnected", f"The control plane was not heard from for {limit:.0f} s, the limit of this job."
             )
-
-    def _raise_if_wished(self) -> None:
-        if self._wished.is_set():
-            raise JobInterrupted
 
     # -- small things ------------------------------------------------------------------------------------------
 
@@ -482,12 +398,12 @@ class JobRunner:
         self._mask = Masker(secrets)
         self._report = JobReport(
             self._record,
-            self._tools.client,
-            self._tools.journal,
+            self._workshop.client,
+            self._workshop.journal,
             secrets=secrets,
             on_receipt=self._on_receipt,
-            on_stale=lambda: self.wish(Wish("lost", "the lease is not ours any more")),
-            on_final=self._tools.on_final,
+            on_stale=lambda: self.wish(Wish(LOST, "the lease is not ours any more")),
+            on_final=self._workshop.on_final,
         )
         if self._claim is not None:
             self._report.start()  # an adopted job's waits for register: before it there is no session to report in
@@ -499,55 +415,40 @@ class JobRunner:
         names = self.facts.secret_names
         if not names:
             return []
-        runtime = self._patiently(lambda: self._tools.executor.find(self._record))
+        runtime = self._patiently(lambda: self._workshop.executor.find(self._record))
         environment: Mapping[str, str] = self._patiently(runtime.environment) if runtime is not None else {}
         return [environment[name] for name in names if name in environment]
 
     def _on_receipt(self, receipt: Receipt) -> None:
         if receipt.stop_wished:
             grace = DEFAULT_GRACE_SECONDS if receipt.stop_grace_seconds is None else receipt.stop_grace_seconds
-            self.wish(Wish("stop", receipt.stop_reason, grace))
+            self.wish(Wish(STOP, receipt.stop_reason, grace))
 
     def _took(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._record.image_id = runtime.image_id
         self._record.boot_id = self._record.boot_id or boot_id()
-        self._tools.journal.save(self._record)
-        pump = threading.Thread(
-            target=self._pump_output, args=(runtime,), name=f"output-{self.facts.lease[:8]}", daemon=True
-        )
-        pump.start()
-        self._output_thread = pump
-
-    def _pump_output(self, runtime: Runtime) -> None:
-        assert self._report is not None
-        stream = self._report.stream("run")
-        mark = self._record.marks.get("run")
-        try:
-            for data, position in runtime.follow(mark.position if mark else None, _Never()):
-                stream.write(data, position=position)
-        except EngineError as problem:
-            logger.info(
-                "output ended", extra={"action": "output_ended", "lease": self.facts.lease, "problem": str(problem)}
-            )
-        stream.end()
-
-    def _finish_logs(self) -> None:
-        """Wait for the last output of an app that has ended."""
-        if self._output_thread is not None:
-            self._output_thread.join(LOG_END_SECONDS)
+        self._workshop.journal.save(self._record)
+        if self._report is not None:
+            self._output = OutputPump(runtime, self._report.stream("run"), self._record.marks.get("run"))
 
     def _open_route(self, runtime: Runtime) -> None:
-        if self.facts.mode == "service" and self._unknown_since is None and self._record.runtime_token_sha256:
-            self._tools.routes.open(self.facts.lease, self._address(runtime), self._record.runtime_token_sha256)
+        address, token = self._address(runtime), self._record.runtime_token_sha256
+        if self.facts.mode == "service" and self._unknown_since is None and address is not None and token:
+            self._workshop.routes.open(self.facts.lease, address, token)
 
-    def _address(self, runtime: Runtime) -> tuple[str, int]:
+    def _address(self, runtime: Runtime) -> tuple[str, int] | None:
+        """Where the app listens; asked of the engine once, and again when nothing answers there any more."""
         if self._known_address is None:
             try:
                 self._known_address = runtime.address()
             except EngineError:
-                return "127.0.0.1", 0  # nothing answers there; the next look at its state says why
+                return None  # the next look at its state says why
         return self._known_address
+
+    def _answers(self, runtime: Runtime, asks: Callable[[tuple[str, int]], bool]) -> bool:
+        address = self._address(runtime)
+        return address is not None and asks(address)
 
     def _state(self, runtime: Runtime) -> RuntimeState:
         """The app's state; while the engine is silent, the state it was last known in: running."""
@@ -556,15 +457,9 @@ class JobRunner:
         except EngineSilent:
             return RuntimeState("running")
 
-    def _diagnosis(self, runtime: Runtime, limit: float) -> str:
-        sentence = f"The app did not answer on port {self.facts.port} within {limit:.0f} s"
-        try:
-            sockets = [one for one in runtime.listening() if not one.startswith("127.0.0.11:")]  # Docker's own resolver
-        except EngineError:
-            sockets = []
-        if not sockets:
-            return sentence + "; it listens nowhere."
-        return f"{sentence}: it listens on {', '.join(sockets)}, expected 0.0.0.0:{self.facts.port}."
+    def _finish_output(self) -> None:
+        if self._output is not None:
+            self._output.finish()
 
     def _patiently(self, act: Callable[[], _T], *, interruptible: bool = True) -> _T:
         """Do it; while the engine does not answer, try again (containers live on without their engine's ear)."""
@@ -578,10 +473,10 @@ class JobRunner:
                     raise JobFailed("engine_refused", f"The container engine refused: {problem}") from problem
                 self._note_engine(problem)
             if interruptible:
-                self._wished.wait(ENGINE_RETRY_SECONDS)
-                self._raise_if_wished()
+                self._wishes.made.wait(ENGINE_RETRY_SECONDS)
+                self._wishes.raise_if_made()
             else:
-                if self._shutting_down():
+                if self._wishes.is_for(SHUTDOWN):
                     self._detach()
                 time.sleep(ENGINE_RETRY_SECONDS)
 
@@ -594,11 +489,11 @@ class JobRunner:
         self._record.phase = phase
         if phase == "starting":
             self._record.boot_id = boot_id()
-        self._tools.journal.save(self._record)
+        self._workshop.journal.save(self._record)
 
     def _note_child(self, child: ProcessIdentity | None) -> None:
         self._record.child = child
-        self._tools.journal.save(self._record, durable=False)
+        self._workshop.journal.save(self._record, durable=False)
 
     def _tell(self, kind: str, **facts: object) -> None:
         if self._report is not None:
@@ -628,23 +523,23 @@ class _AlreadyTold(Exception):
     """The former process had reported the end; only its traces are left."""
 
 
-class _Never:
-    def is_set(self) -> bool:
-        return False
-
-
-class _Lost:
+class _NobodyWaits:
     """Set when waiting for the server has no more sense: the lease is lost, or the worker shuts down."""
 
-    def __init__(self, runner: JobRunner) -> None:
-        self._runner = runner
+    def __init__(self, wishes: Wishes) -> None:
+        self._wishes = wishes
 
     def is_set(self) -> bool:
-        wish = self._runner._wish
-        return wish is not None and wish.kind in ("lost", "shutdown")
+        return self._wishes.is_for(LOST, SHUTDOWN)
+
+
+def _listening(runtime: Runtime) -> Sequence[str] | None:
+    try:
+        return runtime.listening()
+    except EngineError:
+        return None
 
 
 def _ended(state: RuntimeState) -> str:
-    if state.exit_code is None:
-        return "The app ended"
-    return f"The app ended with code {state.exit_code}"
+    code = "" if state.exit_code is None else f" with code {state.exit_code}"
+    return f"The app ended{code}" + (", out of memory" if state.oom_killed else "")

@@ -8,19 +8,21 @@ from pathlib import Path
 _LISTEN = "0A"
 
 
-def listening_sockets(pid: int) -> tuple[str, ...]:
-    """``address:port`` of each listening TCP socket in the namespace of *pid*; empty when it cannot be read."""
-    found = set()
+def listening_sockets(pid: int) -> tuple[str, ...] | None:
+    """``address:port`` of each listening TCP socket in the namespace of *pid*; None when that cannot be read."""
+    found: set[str] = set()
+    readable = False
     for table in ("tcp", "tcp6"):
         try:
             lines = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
         except OSError:
             continue
+        readable = True
         for line in lines:
             fields = line.split()
             if fields[3] == _LISTEN:
                 found.add(_readable(fields[1]))
-    return tuple(sorted(found))
+    return tuple(sorted(found)) if readable else None
 
 
 def _readable(entry: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,8 @@ def test_a_container_removed_by_hand_is_noticed(plane: ControlPlane, make_worker
     containers_of(engine, lease.id)[0].remove(force=True)
 
     eventually(lambda: lease.state == "failed", what="the failure")
-    assert lease.events[-1]["reason"] == "container_lost"
+    # the engine kills before it removes: whichever of the two the worker saw
+    assert lease.events[-1].get("reason") == "container_lost" or lease.events[-1].get("code") == 137
     eventually(lambda: lease.cleared, what="clearing")
 
 
@@ -250,6 +252,7 @@ def test_a_paused_container_is_not_healthy(plane: ControlPlane, make_worker: Mak
 def test_a_build_secret_stays_out_of_image_and_log(plane: ControlPlane, make_worker: Make, engine: Any) -> None:
     uses = DOCKERFILE.replace(
         "EXPOSE 7860",
+        f"ENV UNIQUE={uuid.uuid4()}\n"  # or the engine's cache answers for an earlier run of this test
         'RUN --mount=type=secret,id=KEY ["sh", "-c", "cat /run/secrets/KEY; wc -c < /run/secrets/KEY > /www/size"]',
     )
     revision = make_repository(plane.git_root, "secret", container_files(Dockerfile=uses))

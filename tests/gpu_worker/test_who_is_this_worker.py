@@ -151,6 +151,7 @@ def test_an_older_session_leaves_without_touching_its_apps(plane: ControlPlane, 
 
 
 def test_a_restart_after_a_lost_claim_answer_starts_nothing_twice(plane: ControlPlane, make_worker: Make) -> None:
+    plane.intervals["heartbeat_seconds"] = 3  # a lease that two heartbeats do not list is queued again, and rightly
     plane.lose_next_answers = 2
     make_worker().start()
 
