@@ -20,8 +20,6 @@ register = template.Library()
 register.filter("duration", durations.duration)
 register.filter("rough", durations.rough)
 register.filter("clock", durations.clock)
-register.filter("gigabytes", durations.gigabytes)
-register.filter("ordinal", durations.ordinal)
 register.filter("file_size", durations.file_size)
 
 
@@ -53,12 +51,6 @@ def ticking(seconds: float) -> SafeString:
 def log_item(line: log_lines.Line, still_open: bool = False) -> SafeString:
     """Draw a line of a log."""
     return log_lines.as_item(line, still_open=still_open)
-
-
-@register.filter
-def state_word(state: str) -> str:
-    """Return the word for a state's wire string."""
-    return words.state_name(state)
 
 
 @register.filter
