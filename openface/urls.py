@@ -14,6 +14,9 @@ admin.site.site_title = "OpenFace"
 admin.site.index_title = _("Fleet, jobs and history")
 
 
+handler500 = "openface.failures.server_error"
+
+
 def healthz(request: HttpRequest) -> JsonResponse:
     """Whether this process answers and reaches its database."""
     return JsonResponse({"ok": True, "now": database_now().isoformat()})
