@@ -6,8 +6,8 @@ The path is never decoded as a whole and dot segments are never resolved: what t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import unquote_to_bytes, urlsplit
 
 RUN = b"/run/"
@@ -15,8 +15,7 @@ RUN = b"/run/"
 _NAME = re.compile(rb"(?!\.+\Z)[A-Za-z0-9._-]{1,255}")
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(NamedTuple):
     """`/run/{owner}/{name}{rest}`. `rest` is raw: empty, or from its first slash on."""
 
     owner: str

@@ -5,7 +5,7 @@ Everything is decided here before a byte is forwarded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from django.conf import settings
@@ -29,8 +29,7 @@ from spaces.models import Space
 OUTAGES = (DatabaseError, PoolTimeout, ForgeError)
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
+class Passage(NamedTuple):
     """Everything is settled: what is asked for, by whom, and where it goes."""
 
     visitor: Visitor

@@ -107,7 +107,7 @@ async def _relay(here: Plane, passage: Passage, edge: Edge, scope: Scope, receiv
     async def may_stay() -> bool:
         return await still_admitted(here, passage, await here.visitor(cookies_of(headers)))
 
-    watch = Watch(receive, upload, may_stay)
+    watch = Watch(here.rounds, receive, upload, may_stay)
     try:
         await _exchange(here, passage, edge, scope, upload, send)
     except asyncio.CancelledError:

@@ -18,6 +18,7 @@ from runtime_proxy.headers import PlatformCookies
 from runtime_proxy.recent import Fresh, Recent
 from runtime_proxy.routing import Route
 from runtime_proxy.upstream import UpstreamPool
+from runtime_proxy.watch import Rounds
 
 
 class Plane:
@@ -25,6 +26,7 @@ class Plane:
 
     def __init__(self) -> None:
         self.pool = UpstreamPool()
+        self.rounds = Rounds()
         self.cookies = PlatformCookies.named(settings.OPENFACE_PLATFORM_COOKIE_PREFIXES)
         self._session_cookie = handover.session_cookie_name()
         self._session_cookie_bytes = self._session_cookie.encode("ascii")
