@@ -94,11 +94,13 @@ def _gpu_runtime(config: WorkerConfig) -> DoctorCheck:
         if info.get("DefaultRuntime") == "nvidia":
             detail += "; it is the default runtime: the worker hides GPUs from CPU jobs by NVIDIA_VISIBLE_DEVICES=void"
         return DoctorCheck("gpu_runtime", True, detail)
+    if config.max_gpu_jobs == 0 or config.simulate_gpus:
+        return DoctorCheck("gpu_runtime", True, "Docker has no NVIDIA runtime; this worker needs none")
     return DoctorCheck(
         "gpu_runtime",
         False,
-        "Docker has no NVIDIA runtime; GPU jobs would fail",
-        "Install the NVIDIA Container Toolkit and restart Docker. Not needed without a GPU.",
+        "Docker has no NVIDIA runtime, so GPU jobs would fail",
+        "Install the NVIDIA Container Toolkit and restart Docker; or set MAX_GPU_JOBS=0 where there is no GPU.",
     )
 
 

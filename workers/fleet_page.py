@@ -5,9 +5,10 @@ Names of Spaces are said only to who may see them; processes and addresses of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
@@ -285,7 +286,7 @@ def _operators_remarks(line: WorkerLine) -> list[str]:
         remarks.append(_("It proposes another gateway address: %(url)s.") % {"url": worker.gateway_proposed_url})
     for check in worker.doctor:
         if check.get("ok") is False:
-            remarks.append(" ".join(filter(None, (f"{check['check']}:", check.get("detail"), check.get("remedy")))))
+            remarks.append(_doctors_remark(check))
     if worker.driver_gpu_count is not None and worker.driver_gpu_count > sum(gpu.row.present for gpu in line.gpus):
         remarks.append(_("The driver counts %(count)d GPUs, fewer are listed.") % {"count": worker.driver_gpu_count})
     if worker.foreign_leases:
@@ -294,13 +295,20 @@ def _operators_remarks(line: WorkerLine) -> list[str]:
         )
     if line.twins:
         names = ", ".join(line.twins)
-        remarks.append(_("It reports the machine id of %(names)s too: a cloned disk?") % {"names": names})
+        remark = _("It reports the same machine id as %(names)s: one machine, or a cloned disk.")
+        remarks.append(remark % {"names": names})
     free = worker.disk.get("docker_root_free_mib")
     if free is not None and free < LOW_DISK_MIB:
         remarks.append(_("Only %(free)s free for images.") % {"free": gigabytes(free)})
     if worker.executor == "process":
         remarks.append(_("Runs Spaces as plain processes, without isolation."))
     return remarks
+
+
+def _doctors_remark(check: Mapping[str, Any]) -> str:
+    """One failed check as sentences: what is wrong, and what to do."""
+    parts = (str(check.get("detail") or "").rstrip("."), str(check.get("remedy") or "").rstrip("."))
+    return f"{check['check']}: " + " ".join(f"{part}." for part in parts if part)
 
 
 def _facts(worker: Worker) -> list[tuple[str, str]]:

@@ -109,6 +109,7 @@ class Gpu(models.Model):
     reported_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
+        verbose_name = "GPU"
         constraints = [models.UniqueConstraint(fields=["worker", "uuid"], name="one_row_per_worker_and_gpu")]
         ordering = ["index", "uuid"]
 
