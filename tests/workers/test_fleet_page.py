@@ -127,14 +127,14 @@ def test_two_workers_with_one_machine_id_are_pointed_out() -> None:
 
     page = fleet(signed_in(is_staff=True))
 
-    assert "machine id of two" in page and "machine id of one" in page
+    assert "machine id as two" in page and "machine id as one" in page
 
 
 def test_failed_checks_are_shown_with_their_remedy_to_operators(enroll: Enroll) -> None:
     worker = enroll(register=False)
     worker.register(doctor=[{"check": "gpu_runtime", "ok": False, "detail": "no toolkit", "remedy": "Install it."}])
 
-    assert "gpu_runtime: no toolkit Install it." in fleet(signed_in(is_staff=True))
+    assert "gpu_runtime: no toolkit. Install it." in fleet(signed_in(is_staff=True))
     assert "gpu_runtime" not in fleet(signed_in())
 
 
