@@ -34,7 +34,7 @@ SUITE_BUDGETS = {
     "runtime_proxy": 150,
     "gpu_worker": 300,
     "protocol": 60,
-    "openface": 90,
+    "openface": 120,
     "browser": 150,
     "e2e": 420,
     "chaos": 420,
