@@ -11,9 +11,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -114,3 +116,24 @@ def database_url(transactional_db: None, postgres_url: str) -> str:
     from django.db import connection
 
     return urlsplit(postgres_url)._replace(path="/" + str(connection.settings_dict["NAME"])).geturl()
+
+
+@pytest.fixture
+def at_once() -> Callable[[Iterable[Callable[[], Any]]], list[Any]]:
+    """Run functions in threads, each on a connection of its own; return results and exceptions in order."""
+
+    from django.db import connection
+
+    def run(functions: Iterable[Callable[[], Any]], threads: int = 16) -> list[Any]:
+        def one(function: Callable[[], Any]) -> Any:
+            try:
+                return function()
+            except Exception as error:  # handed to the test as a result
+                return error
+            finally:
+                connection.close()
+
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(one, functions))
+
+    return run

@@ -1,13 +1,8 @@
-"""A small fleet for lifecycle tests, and threads with database connections of their own."""
+"""A small fleet for lifecycle tests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-
 import pytest
-from django.db import connection
 
 from jobs.lifecycle import Claim, claim_next
 from tests.factories import UptimeFactory
@@ -23,25 +18,6 @@ def must_claim(worker: Worker, key: str = "key-1") -> Claim:
     claimed = claim(worker, key)
     assert claimed is not None
     return claimed
-
-
-@pytest.fixture
-def at_once() -> Callable[[Iterable[Callable[[], Any]]], list[Any]]:
-    """Run functions in threads, each on a connection of its own; return results and exceptions in order."""
-
-    def run(functions: Iterable[Callable[[], Any]], threads: int = 16) -> list[Any]:
-        def one(function: Callable[[], Any]) -> Any:
-            try:
-                return function()
-            except Exception as error:  # handed to the test as a result
-                return error
-            finally:
-                connection.close()
-
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(one, functions))
-
-    return run
 
 
 @pytest.fixture(autouse=True)

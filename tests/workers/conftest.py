@@ -1,18 +1,16 @@
-"""A worker that speaks the wire: a client with its credential, and threads with connections of their own."""
+"""A worker that speaks the wire: a client with its credential."""
 
 from __future__ import annotations
 
 import json
 import uuid
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.test import Client
 
 from tests.factories import UptimeFactory
@@ -141,22 +139,3 @@ def enroll() -> Callable[..., WireWorker]:
         return worker
 
     return make
-
-
-@pytest.fixture
-def at_once() -> Callable[[Iterable[Callable[[], Any]]], list[Any]]:
-    """Run functions in threads, each on a connection of its own; return results and exceptions in order."""
-
-    def run(functions: Iterable[Callable[[], Any]], threads: int = 8) -> list[Any]:
-        def one(function: Callable[[], Any]) -> Any:
-            try:
-                return function()
-            except Exception as error:  # handed to the test as a result
-                return error
-            finally:
-                connection.close()
-
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(one, functions))
-
-    return run
