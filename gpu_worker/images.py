@@ -84,6 +84,13 @@ def image_tag(claim: Claim) -> str:
     return f"openface/{repository}:{claim.revision[:40]}-{digest}"
 
 
+# BuildKit names the step in which it asked for an image, and repeats it above the error.
+NO_BASE_IMAGE = re.compile(
+    rb"> \[internal\] load metadata for (?P<name>\S+?):?\r?\n(?s:.*)"
+    rb"(no such host|connection refused|timeout|not found|denied|unauthorized|no route to host|i/o)"
+)
+
+
 class ImageBuilder:
     def __init__(self, tool: BuildTool | None) -> None:
         self._tool = tool
@@ -151,7 +158,7 @@ class ImageBuilder:
         except CommandTimeout:
             raise JobFailed("build_timeout", f"The build took longer than its limit of {limit:.0f} s.") from None
         if code != 0:
-            raise JobFailed("build_failed", f"The build ended with code {code}: {last.complaint()}")
+            raise last.failure(code)
 
 
 def dockerfile_of(claim: Claim, source: Path) -> Path:
@@ -196,6 +203,16 @@ class _LastLines:
 
     def add(self, data: bytes) -> None:
         self._tail = (self._tail + data)[-8192:]
+
+    def failure(self, code: int) -> JobFailed:
+        """What went wrong, in a sentence: a base image that cannot be had is no fault of the Dockerfile's steps."""
+        if image := NO_BASE_IMAGE.search(self._tail):
+            name = image["name"].decode(errors="replace").removeprefix("docker.io/library/")
+            return JobFailed(
+                "no_base_image",
+                f"The base image {name} could not be fetched by this worker: {self.complaint().rpartition(': ')[2]}.",
+            )
+        return JobFailed("build_failed", f"The build ended with code {code}: {self.complaint()}")
 
     def complaint(self) -> str:
         lines = [line.strip() for line in self._tail.decode(errors="replace").splitlines() if line.strip()]

@@ -30,8 +30,12 @@ LEFT_OUT = shutil.ignore_patterns(
     *("__pycache__", "test", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip", "pydoc_data", "config-*"),
     *("site-packages", "dist-packages", "EXTERNALLY-MANAGED"),
 )
-# The C library opens these by name when a program asks for a host or a thread's end: no table of imports names them.
-OPENED_BY_NAME = ("libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2", "libgcc_s.so.1")
+# The C library opens the first by name when a program asks for a host or a thread's end: no table of imports names
+# them. The rest is what compiled packages from PyPI (NumPy, for one) take for granted on any Linux.
+OPENED_BY_NAME = (
+    *("libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2", "libgcc_s.so.1"),
+    *("libstdc++.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libutil.so.1"),
+)
 PIP = """#!/usr/bin/env python3
 import sys
 from pip._internal.cli.main import main

@@ -73,6 +73,7 @@ REASONS: Mapping[str, _StrPromise] = {
     "process_lost": gettext_lazy("The app's process is gone."),
     "disconnected": gettext_lazy("Its worker was cut off for longer than this job may run alone."),
     "build_failed": gettext_lazy("The build failed."),
+    "no_base_image": gettext_lazy("The base image could not be fetched."),
     "build_timeout": gettext_lazy("The build took longer than it may."),
     "startup_timeout": gettext_lazy("It did not answer on its port in time."),
     "exited": gettext_lazy("It ended by itself."),
@@ -205,7 +206,7 @@ WAITING: Mapping[str, _StrPromise] = {
     "last_chance": gettext_lazy("Its last attempt expired; its worker may still come back with it."),
     "no_worker": gettext_lazy("No worker has been enrolled yet, so nothing can take it."),
     "about_to_start": gettext_lazy("A worker can take it now; it starts with that worker's next question."),
-    "no_compatible_worker": gettext_lazy("No worker can ever take it as it is: see below what each of them lacks."),
+    "no_compatible_worker": gettext_lazy("No worker can ever take it as it is."),
 }
 
 WAITS = gettext_lazy("No worker can take it now. It starts by itself as soon as one can; you can close this page.")
@@ -253,6 +254,9 @@ REMEDIES: Mapping[str, _StrPromise] = {
     "no_dockerfile": gettext_lazy("Add a Dockerfile that starts a web server on port 7860, push it, and start again."),
     "build_failed": gettext_lazy(
         "Mend what the marked lines complain about, push, and start again: the newest commit is built."
+    ),
+    "no_base_image": gettext_lazy(
+        "Check the name after FROM in the Dockerfile; ask your operator whether the worker reaches that registry."
     ),
     "no_app_file": gettext_lazy("Name the Python file to start as app_file in the README, push it, and start again."),
     "commit_gone": gettext_lazy("It was removed by a forced push. Start builds the newest commit there is."),
