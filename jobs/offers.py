@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from jobs.scheduling import WorkerOffer
 
-Provider = Callable[[list[uuid.UUID] | None], list[WorkerOffer]]
+
+class Provider(Protocol):
+    """Describes the workers with these ids, or (None) all that are not revoked.
+
+    `rows`: their rows, where the caller has them and holds their locks; they are not read again then.
+    """
+
+    def __call__(
+        self, worker_ids: list[uuid.UUID] | None, *, rows: Sequence[Any] | None = None
+    ) -> list[WorkerOffer]: ...
+
 
 _provider: Provider | None = None
 
 
 def provide(function: Provider) -> None:
-    """Register the function that describes workers: those with these ids, or (None) all that are not revoked."""
+    """Register the function that describes workers."""
     global _provider
     _provider = function
 
@@ -25,6 +36,8 @@ def offers_for(worker_ids: list[uuid.UUID] | None = None) -> list[WorkerOffer]:
     return _provider(worker_ids)
 
 
-def offer_for(worker_id: uuid.UUID) -> WorkerOffer:
-    """What one worker offers."""
-    return offers_for([worker_id])[0]
+def offer_of(worker: Any) -> WorkerOffer:
+    """What one worker offers whose row the caller has locked."""
+    if _provider is None:
+        raise RuntimeError("No room has registered a provider of offers.")
+    return _provider([worker.pk], rows=[worker])[0]

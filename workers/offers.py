@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -21,11 +21,13 @@ class _Clock(NamedTuple):
     up_since: datetime
 
 
-def offers_for(worker_ids: list[uuid.UUID] | None) -> list[WorkerOffer]:
-    """What these workers (None: all that are not revoked) offer now, in the order of their names."""
-    workers = list(
-        Worker.objects.filter(revoked_at=None) if worker_ids is None else Worker.objects.filter(pk__in=worker_ids)
-    )
+def offers_for(worker_ids: list[uuid.UUID] | None, *, rows: Sequence[Worker] | None = None) -> list[WorkerOffer]:
+    """What these workers (None: all that are not revoked) offer now, in the order of their names.
+
+    `rows` are their rows where the caller has read them already.
+    """
+    chosen = Worker.objects.filter(revoked_at=None) if worker_ids is None else Worker.objects.filter(pk__in=worker_ids)
+    workers = list(chosen if rows is None else rows)
     clock = _Clock(*now_and_up_since())
     ids = [worker.pk for worker in workers]
     taken = _slots_taken(ids)

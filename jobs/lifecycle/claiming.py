@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 
 from jobs import offers, scheduling
-from jobs.clock import database_now
 from jobs.errors import StaleLease, SupersededSession
 from jobs.lifecycle.submission import lock_worker, spec_of
-from jobs.lifecycle.transition import Cause, lock_job, move, release, unreleased_lease
+from jobs.lifecycle.transition import Cause, move, release
 from jobs.models import Job, Lease, Requirement, Reservation
 from jobs.scheduling import Placement, RequirementSpec, WorkerOffer
 from jobs.states import Event
@@ -37,7 +36,8 @@ CLASSES_WITH_WORK = """
 """
 # The inner look-up walks one partial index per class and takes no lock; the outer locks one row and re-checks it.
 OLDEST_UNLOCKED = """
-    SELECT j.id FROM unnest(%s::bigint[], %s::boolean[]) AS c (requirement_id, only_batch)
+    SELECT j.*, statement_timestamp() AS picked_at
+    FROM unnest(%s::bigint[], %s::boolean[]) AS c (requirement_id, only_batch)
     CROSS JOIN LATERAL (
         SELECT id, seq FROM jobs_job
         WHERE requirement_id = c.requirement_id AND state = 'queued' AND blocked_by_id IS NULL
@@ -75,14 +75,13 @@ def claim_next(worker_id: uuid.UUID, *, session: int, free_gpu: int, free_cpu: i
         if earlier is not None:
             return _repeat(earlier)
         # A statement after the lock: it sees what the claim that we waited for has reserved.
-        offer = _narrow(offers.offer_for(worker_id), free_gpu=free_gpu, free_cpu=free_cpu)
+        offer = _narrow(offers.offer_of(worker), free_gpu=free_gpu, free_cpu=free_cpu)
         found = _pick(offer)
         if found is None:
             return None
-        job, placement = found
-        now = database_now()
+        job, placement, spec, now = found
         lease = _lease(job, worker_id, session=session, key=key, now=now)
-        _reserve(lease, placement, spec_of(job.requirement))
+        _reserve(lease, placement, spec)
         cause = Cause("claimed", f"{worker.name} took it.", lease, worker_name=worker.name)
         move(job, Event.CLAIM, cause, now=now, worker_id=worker_id, attempts=job.attempts + 1)
         return Claim(job, lease, tuple(gpu.uuid for gpu in placement.gpus))
@@ -104,12 +103,13 @@ def _narrow(offer: WorkerOffer, *, free_gpu: int, free_cpu: int) -> WorkerOffer:
     )
 
 
-def _pick(offer: WorkerOffer) -> tuple[Job, Placement] | None:
-    """The oldest job that fits, locked, and its place."""
+def _pick(offer: WorkerOffer) -> tuple[Job, Placement, RequirementSpec, datetime] | None:
+    """The oldest job that fits, locked; its place and its needs; and the database's time."""
     placements: dict[int, Placement] = {}
+    specs: dict[int, RequirementSpec] = {}
     only_batch: dict[int, bool] = {}
     for row in Requirement.objects.raw(CLASSES_WITH_WORK):
-        spec = spec_of(row)
+        specs[row.pk] = spec = spec_of(row)
         for mode in (Job.Mode.SERVICE, Job.Mode.BATCH):
             placement = scheduling.fits(offer, spec, mode=mode)
             if isinstance(placement, Placement):
@@ -119,29 +119,23 @@ def _pick(offer: WorkerOffer) -> tuple[Job, Placement] | None:
     if not placements:
         return None
     for heads in HEADS:
-        job_id = _oldest_unlocked(list(placements), [only_batch[pk] for pk in placements], heads)
-        if job_id is not None:
-            job = lock_job(job_id)
-            return job, placements[job.requirement_id]
+        modes = [only_batch[pk] for pk in placements]
+        locked = Job.objects.raw(OLDEST_UNLOCKED, [list(placements), modes, MAX_ATTEMPTS, heads, MAX_ATTEMPTS])
+        for job in locked:
+            picked_at: datetime = job.picked_at  # type: ignore[attr-defined]  # the query's own column
+            return job, placements[job.requirement_id], specs[job.requirement_id], picked_at
     return None
-
-
-def _oldest_unlocked(requirement_ids: list[int], only_batch: list[bool], heads: int) -> uuid.UUID | None:
-    with connection.cursor() as cursor:
-        cursor.execute(OLDEST_UNLOCKED, [requirement_ids, only_batch, MAX_ATTEMPTS, heads, MAX_ATTEMPTS])
-        row = cursor.fetchone()
-    return row[0] if row else None
 
 
 def _lease(job: Job, worker_id: uuid.UUID, *, session: int, key: str, now: datetime) -> Lease:
     """A new lease. An expired one that nobody released ends here, and with it the chance to resume it."""
-    expired = unreleased_lease(job)
-    if expired is not None:
-        release(expired, now=now)
+    newest = job.leases.select_for_update(no_key=True).order_by("-attempt").first()
+    if newest is not None and newest.released_at is None:
+        release(newest, now=now)
     return Lease.objects.create(
         job=job,
         worker_id=worker_id,
-        attempt=job.leases.count() + 1,
+        attempt=newest.attempt + 1 if newest else 1,
         session=session,
         idempotency_key=key,
         key_id=newest_key_id(),
@@ -151,6 +145,8 @@ def _lease(job: Job, worker_id: uuid.UUID, *, session: int, key: str, now: datet
 
 
 def _reserve(lease: Lease, placement: Placement, spec: RequirementSpec) -> None:
+    if not placement.gpus:
+        return
     Reservation.objects.bulk_create(
         Reservation(lease=lease, gpu_id=gpu.gpu_id, mib=spec.vram_mib or gpu.total_mib, exclusive=True)
         for gpu in placement.gpus
