@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from datetime import timedelta
+from functools import lru_cache
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
@@ -71,6 +72,7 @@ def row_at(repo: Repository, commit: Commit, front: front_matter.FrontMatter) ->
     return space
 
 
+@lru_cache(maxsize=512)  # a commit never changes; what could not be read at this moment is an error, and not kept
 def read_front_matter(repo: Repository, revision: str) -> front_matter.FrontMatter:
     """Read README.md at a commit; an empty one where there is none, or where it is absurdly large."""
     forge = get_forge()
