@@ -7,11 +7,13 @@ is read again when the row is older than a few seconds. Nobody has to tell us th
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
 
-from django.db import IntegrityError, transaction
+import psycopg
+from django.db import IntegrityError, InterfaceError, OperationalError, transaction
 from django.utils import timezone
 
 from jobs import notices
@@ -27,6 +29,8 @@ logger = logging.getLogger(__name__)
 FRESH = timedelta(seconds=5)  # one Space: a page that polls reads the repository this often
 LIST_FRESH = timedelta(seconds=60)  # cards may be a little older
 LIST_REFRESHES = 20  # reads of repositories that one look at the list may cost (about 15 ms each)
+# What is no fault of any row: the database is away. The last one is the pool's.
+AWAY = (OperationalError, InterfaceError, psycopg.OperationalError)
 
 
 def readable_repositories(viewer: Viewer) -> list[Repository]:
@@ -45,10 +49,16 @@ def row_for(repo: Repository) -> Space:
 
 
 def rows_for(repositories: Iterable[Repository]) -> list[Space]:
-    """Return the rows of these repositories in the same order. Only the stalest few are read again."""
+    """Return the rows of these repositories in the same order. Only the stalest few are read again.
+
+    A repository whose row cannot be made is left out: nobody's repository may cost the others' page.
+    """
     repositories = list(repositories)
     rows = {row.repository_id: row for row in Space.objects.filter(repository_id__in=[r.id for r in repositories])}
-    pairs = [(repo, _row_with_facts(repo, rows.get(repo.id))) for repo in repositories]
+    pairs: list[tuple[Repository, Space]] = []
+    for repo in repositories:
+        with _alone(repo):
+            pairs.append((repo, _row_with_facts(repo, rows.get(repo.id))))
     never = timezone.now() - timedelta(days=365_000)
     stale = sorted(
         (pair for pair in pairs if _is_stale(pair[1], LIST_FRESH)), key=lambda pair: pair[1].synced_at or never
@@ -82,6 +92,17 @@ def read_front_matter(repo: Repository, revision: str) -> front_matter.FrontMatt
         return front_matter.FrontMatter(warnings=(str(error),))
     except NotFound:
         return front_matter.FrontMatter()
+
+
+@contextmanager
+def _alone(repo: Repository) -> Iterator[None]:
+    """Keep what goes wrong with one repository from the others and from its own page: it is written down instead."""
+    try:
+        yield
+    except AWAY:
+        raise
+    except Exception:
+        logger.exception("repository %s failed", repo.id, extra={"action": "space_failed", "repository": repo.id})
 
 
 def _is_stale(space: Space, age: timedelta) -> bool:
@@ -123,6 +144,15 @@ def _make_room(repo: Repository) -> None:
 
 
 def _refresh(space: Space, repo: Repository) -> None:
+    """Read head and README into the row. What fails leaves the row as it was, to be asked again in its turn."""
+    with _alone(repo):
+        _read(space, repo)
+        return
+    space.synced_at = timezone.now()
+    space.save(update_fields=["synced_at"])
+
+
+def _read(space: Space, repo: Repository) -> None:
     """Read head and README into the row. A forge that does not answer leaves the row as it was, to be asked again."""
     try:
         commit: Commit | None = get_forge().head(repo)
@@ -157,4 +187,5 @@ def _remember(space: Space, front: front_matter.FrontMatter, commit: Commit | No
     }
     for key, value in read.items():
         setattr(space, key, value)
-    space.save(update_fields=list(read))
+    with transaction.atomic():  # a value that the table refuses must not spoil the caller's transaction
+        space.save(update_fields=list(read))

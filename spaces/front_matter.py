@@ -15,13 +15,15 @@ from typing import Any, Literal
 import yaml
 
 README_LIMIT = 1024 * 1024  # bytes of a README that are read at all
-BLOCK_LIMIT = 32 * 1024  # characters; YAML is parsed at about 1 MB/s, and deep nesting costs stack
+BLOCK_LIMIT = 16 * 1024  # characters; the parser reads some 100 kB/s at worst
+NESTING_LIMIT = 32  # lists in mappings in lists; our own keys have none
 SDKS = ("docker", "gradio", "streamlit", "static")
 COLOURS = ("red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray")
 STARTUP_MAX_SECONDS = 24 * 3600
 
 _BLOCK = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _DURATION = re.compile(r"(\d{1,6})\s*([smhd])\Z")
+_TAG = "tag:yaml.org,2002:"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -56,79 +58,154 @@ def parse(readme: bytes | str) -> FrontMatter:
     if len(block[1]) > BLOCK_LIMIT:
         return FrontMatter(warnings=(f"The block is longer than {BLOCK_LIMIT} characters: ignored.",), body=body)
     try:
-        values = yaml.safe_load(block[1])
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
+        values = _top_level(block[1])
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
         where = f" (line {mark.line + 2} of the README)" if mark is not None else ""
         return FrontMatter(warnings=(f"The block is not valid YAML{where}: ignored.",), body=body)
-    except (RecursionError, ValueError, OverflowError):  # absurd nesting, impossible dates, endless numbers
+    except Exception:  # a foreign parser at hostile text: no list of its exceptions would ever be complete
         return FrontMatter(warnings=("The block cannot be read as YAML: ignored.",), body=body)
     if values is None:
-        return FrontMatter(body=body)
-    if not isinstance(values, dict):
         return FrontMatter(warnings=("The block is not a list of 'key: value' lines: ignored.",), body=body)
     known: dict[str, Any] = {}
     warnings: list[str] = []
     for key, (name, read) in _KEYS.items():
-        if values.get(key) is None:
+        value = values.get(key, _NOTHING)
+        if value is not None and value.kind == "null":
             continue
         try:
-            known[name] = read(values[key])
+            known[name] = read(_fitting(value))
         except ValueError as error:
             warnings.append(f"{key}: {error}")
     return FrontMatter(**known, warnings=tuple(warnings), body=body)
 
 
-def _text(limit: int) -> Callable[[Any], str]:
-    def read(value: Any) -> str:
-        if isinstance(value, dict | list | bytes):
+@dataclass(frozen=True, slots=True)
+class _Scalar:
+    """A value as it is written. `kind` is what YAML would make of it unquoted; `tag` what somebody forced upon it."""
+
+    text: str
+    kind: str = "str"
+    tag: str | None = None
+
+
+_NOTHING = _Scalar("", "null")
+
+
+def _top_level(block: str) -> dict[str, _Scalar | None] | None:
+    """Return the block's keys and values; None stands for a list or mapping. None altogether: it is no mapping.
+
+    Read from the parser's events, so that no value is ever constructed: neither a tag, nor a date, nor an alias of an
+    alias, nor a merge can cost more than its letters. Raises whatever the parser raises.
+    """
+    loader: Any = yaml.SafeLoader(block)  # half of its methods have no types
+    try:
+        found: dict[str, _Scalar | None] = {}
+        anchors: dict[str, _Scalar | None] = {}
+        loader.get_event()  # the stream's start
+        if loader.check_event(yaml.StreamEndEvent):
+            return found
+        loader.get_event()  # the document's start
+        first = loader.get_event()
+        if not isinstance(first, yaml.MappingStartEvent):
+            nothing = isinstance(first, yaml.ScalarEvent) and _scalar(loader, first).kind == "null"
+            return found if nothing else None
+        while not loader.check_event(yaml.MappingEndEvent):
+            key = _node(loader, anchors)
+            value = _node(loader, anchors)
+            if key is not None:
+                found[key.text] = value
+        loader.get_event()
+        while not loader.check_event(yaml.StreamEndEvent):
+            loader.get_event()
+            if not loader.check_event(yaml.StreamEndEvent, yaml.DocumentEndEvent):
+                return None  # a second document
+        return found
+    finally:
+        loader.dispose()
+
+
+def _node(loader: Any, anchors: dict[str, _Scalar | None]) -> _Scalar | None:
+    """Read the next scalar, or skip the next list or mapping."""
+    event = loader.get_event()
+    if isinstance(event, yaml.AliasEvent):
+        return anchors.get(str(event.anchor))
+    value = _scalar(loader, event) if isinstance(event, yaml.ScalarEvent) else None
+    if event.anchor is not None:
+        anchors[event.anchor] = value
+    depth = int(isinstance(event, yaml.CollectionStartEvent))
+    while depth:
+        inner = loader.get_event()
+        depth += isinstance(inner, yaml.CollectionStartEvent) - isinstance(inner, yaml.CollectionEndEvent)
+        if depth > NESTING_LIMIT:  # the parser's time is the square of the depth
+            raise ValueError("nested too deeply")
+    return value
+
+
+def _scalar(loader: Any, event: yaml.ScalarEvent) -> _Scalar:
+    plain = event.style is None
+    resolved = loader.resolve(yaml.ScalarNode, event.value, (True, False)) if plain else _TAG + "str"
+    return _Scalar(event.value, resolved.removeprefix(_TAG), event.tag)
+
+
+def _fitting(value: _Scalar | None) -> _Scalar | None:
+    """Return the value if its explicit tag, where it has one, says what it is anyway. `!!str` and `!` make a text."""
+    if value is None or value.tag is None or value.tag == _TAG + value.kind:
+        return value
+    if value.tag in ("!", _TAG + "str"):
+        return _Scalar(value.text)
+    raise ValueError("its tag does not fit the value.")
+
+
+def _text(limit: int) -> Callable[[_Scalar | None], str]:
+    def read(value: _Scalar | None) -> str:
+        if value is None:
             raise ValueError("expected a text.")
         # Control characters would travel into pages, headers and environments.
-        cleaned = "".join(c for c in str(value).strip() if c.isprintable() or c == "\u200d")
+        cleaned = "".join(c for c in value.text.strip() if c.isprintable() or c == "\u200d")
         return cleaned[:limit]
 
     return read
 
 
-def _one_of(*allowed: str) -> Callable[[Any], str]:
-    def read(value: Any) -> str:
-        text = str(value).strip().lower() if isinstance(value, str) else value
+def _one_of(*allowed: str) -> Callable[[_Scalar | None], str]:
+    def read(value: _Scalar | None) -> str:
+        text = value.text.strip().lower() if value is not None else ""
         if text not in allowed:
             raise ValueError(f"expected one of {', '.join(allowed)}.")
-        return str(text)
+        return text
 
     return read
 
 
-def _version(value: Any) -> str:
-    if isinstance(value, float):
-        # YAML reads 3.10 as the number 3.1, and nobody can tell any more which was meant.
-        raise ValueError(f'put it in quotes, as in "{value}": unquoted it is a number.')
-    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
-    if not re.fullmatch(r"\d{1,4}(?:\.\d{1,6}){0,3}(?:[a-z0-9.+-]{0,16})", text):
+def _version(value: _Scalar | None) -> str:
+    # As it is written: 3.10 without quotes is the number 3.1 to YAML, and nobody means that.
+    text = value.text if value is not None else ""
+    if not re.fullmatch(r"\d{1,4}(?:\.\d{1,6}){0,3}(?:[a-z0-9.+-]{0,16})", text, re.ASCII):
         raise ValueError('expected a version, as in "3.11".')
     return text
 
 
-def _file(value: Any) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= 1024 or not value.isprintable():
+def _file(value: _Scalar | None) -> str:
+    path = value.text if value is not None and value.kind == "str" else ""
+    if not 0 < len(path) <= 1024 or not path.isprintable():
         raise ValueError("expected the path of a file in the repository.")
-    parts = value.split("/")
-    if value.startswith(("/", "-")) or "\\" in value or any(part in ("", ".", "..", ".git") for part in parts):
+    parts = path.split("/")
+    if path.startswith(("/", "-")) or "\\" in path or any(part in ("", ".", "..", ".git") for part in parts):
         raise ValueError("expected a path inside the repository, without '..'.")
-    return value
+    return path
 
 
-def _port(value: Any) -> int:
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 6:
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 65535:
+def _port(value: _Scalar | None) -> int:
+    text = value.text if value is not None else ""
+    port = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+    if not 1 <= port <= 65535:
         raise ValueError("expected a port between 1 and 65535.")
-    return value
+    return port
 
 
-def _duration(value: Any) -> int:
-    match = _DURATION.match(value.strip().lower()) if isinstance(value, str) else None
+def _duration(value: _Scalar | None) -> int:
+    match = _DURATION.match(value.text.strip().lower()) if value is not None else None
     if match is None:
         raise ValueError('expected a duration such as "30m" or "1h".')
     seconds = int(match[1]) * _SECONDS[match[2]]
@@ -137,13 +214,13 @@ def _duration(value: Any) -> int:
     return seconds
 
 
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
+def _flag(value: _Scalar | None) -> bool:
+    if value is None or value.kind != "bool":
         raise ValueError("expected true or false.")
-    return value
+    return value.text.lower() in ("true", "yes", "on")
 
 
-_KEYS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+_KEYS: dict[str, tuple[str, Callable[[_Scalar | None], Any]]] = {
     "title": ("title", _text(255)),
     "emoji": ("emoji", _text(16)),
     "colorFrom": ("color_from", _one_of(*COLOURS)),

@@ -6,15 +6,18 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import AnonymousUser, User
+from django.db import OperationalError
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
+from spaces import catalogue
 from spaces.access import get_space, permission, visible_spaces
 from spaces.catalogue import FRESH
-from spaces.forge.base import Permission
+from spaces.forge.base import Permission, Repository
 from spaces.forge.errors import NotFound
 from spaces.forge.local import repository_directory
 from spaces.forge.local_writes import find_repository
+from spaces.front_matter import FrontMatter
 from spaces.models import LocalCollaborator, LocalRepository, Space
 from tests.spaces.repositories import README, commit, make_repository, make_space
 
@@ -202,3 +205,60 @@ def test_old_rows_are_read_again_when_the_list_is_looked_at() -> None:
     Space.objects.filter(pk=space.pk).update(synced_at=timezone.now() - timedelta(hours=1))
 
     assert visible_spaces(ANYBODY)[0].title == "Another title"
+
+
+def test_one_repository_that_cannot_be_read_costs_the_others_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = make_repository("alice/bad")
+    make_repository("alice/good")
+    read = catalogue.read_front_matter
+
+    def broken(repo: Repository, revision: str) -> FrontMatter:
+        if repo.id == str(bad.pk):
+            raise ZeroDivisionError("a defect of ours")
+        return read(repo, revision)
+
+    monkeypatch.setattr(catalogue, "read_front_matter", broken)
+
+    titles = {space.name: space.title for space in visible_spaces(ANYBODY)}
+
+    assert titles == {"bad": "", "good": "A title"}
+    assert "a defect of ours" in caplog.text
+    assert all(space.synced_at is not None for space in visible_spaces(ANYBODY)), (
+        "it waits for its turn like all others"
+    )
+
+
+def test_a_value_that_the_table_refuses_costs_the_others_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_repository("alice/bad")
+    make_repository("alice/good")
+    read = catalogue.read_front_matter
+    monkeypatch.setattr(
+        catalogue,
+        "read_front_matter",
+        lambda repo, revision: FrontMatter(title="\0") if repo.name == "bad" else read(repo, revision),
+    )
+
+    assert {space.name for space in visible_spaces(ANYBODY)} == {"bad", "good"}
+    assert Space.objects.get(name="good").title == "A title"
+
+
+def test_a_database_that_is_away_is_no_fault_of_a_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_repository("alice/app")
+
+    def away(repo: Repository, revision: str) -> FrontMatter:
+        raise OperationalError("the server closed the connection")
+
+    monkeypatch.setattr(catalogue, "read_front_matter", away)
+
+    with pytest.raises(OperationalError):
+        visible_spaces(ANYBODY)
+
+
+@pytest.mark.parametrize("title", ["!!int ''", "!!bool foo", "[" * 15000])
+def test_a_hostile_readme_costs_its_title_alone(title: str) -> None:
+    make_repository("alice/bad", files={"README.md": f"---\ntitle: {title}\n---\n"})
+    make_repository("alice/good")
+
+    assert {space.name: space.title for space in visible_spaces(ANYBODY)} == {"bad": "", "good": "A title"}

@@ -99,7 +99,7 @@ def test_a_line_of_dashes_inside_the_body_does_not_end_it() -> None:
         ("startup_duration_timeout: 30", 'startup_duration_timeout: expected a duration such as "30m"'),
         ("startup_duration_timeout: 0m", "startup_duration_timeout: expected between one second and one day."),
         ("startup_duration_timeout: 2d", "startup_duration_timeout: expected between one second and one day."),
-        ("python_version: 3.10", 'python_version: put it in quotes, as in "3.1"'),
+        ("python_version: '3,10'", "python_version: expected a version"),
         ("python_version: latest", "python_version: expected a version"),
         ("sdk_version: $(reboot)", "sdk_version: expected a version"),
         ("title: {a: b}", "title: expected a text."),
@@ -128,8 +128,12 @@ def test_one_wrong_value_does_not_cost_the_others() -> None:
         ("- a\n- b", "The block is not a list of 'key: value' lines"),
         ("just a sentence", "The block is not a list of 'key: value' lines"),
         ("[" * 5000, "The block"),
-        ("a: 2024-99-99", "The block cannot be read as YAML"),
-        ("!!python/object/apply:os.system [reboot]", "The block is not valid YAML"),
+        ("a: " + "[" * 15000, "The block cannot be read as YAML"),
+        ("a: " + "[{b: " * 2000, "The block cannot be read as YAML"),
+        ("? [[" + "[" * 40 + "]" * 42, "The block cannot be read as YAML"),
+        ("!!python/object/apply:os.system [reboot]", "The block is not a list of 'key: value' lines"),
+        ("a: b\n--- c", "The block is not a list of 'key: value' lines"),
+        ("a: \x00", "The block cannot be read as YAML"),
         ("title: x\n" * BLOCK_LIMIT, "The block is longer than"),
     ],
 )
@@ -139,6 +143,36 @@ def test_a_block_that_cannot_be_read_is_ignored_with_a_sentence(content: str, se
     assert len(found.warnings) == 1
     assert found.warnings[0].startswith(sentence)
     assert (found.title, found.body) == ("", "body")
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["!!int ''", "!!float ''", "!!bool foo", "!!timestamp foo", "!!null x", "!!binary '%'", "!foo bar", "!!int seven"],
+)
+def test_a_tag_that_does_not_fit_its_value_costs_that_value_alone(value: str) -> None:
+    found = parse(block(f"title: {value}", "sdk: docker"))
+
+    assert (found.title, found.sdk) == ("", "docker")
+    assert found.warnings == ("title: its tag does not fit the value.",)
+
+
+def test_a_tag_that_says_what_a_value_is_anyway_changes_nothing() -> None:
+    found = parse(block("title: !!str 3.10", "app_port: !!int 8080", "rewrite_host: !!bool yes"))
+
+    assert (found.title, found.app_port, found.rewrite_host, found.warnings) == ("3.10", 8080, True, ())
+
+
+def test_a_version_is_read_as_it_is_written() -> None:
+    assert parse(block("python_version: 3.10", "sdk_version: 5")).python_version == "3.10"
+
+
+def test_an_alias_stands_for_the_text_it_names() -> None:
+    assert parse(block("a: &name Octopus", "title: *name")).title == "Octopus"
+
+
+@pytest.mark.parametrize("lines", [("a: &a [*a]", "title: *a"), ("title: &t {x: *t}",), ("? &k title", ": *k")])
+def test_a_value_within_itself_is_no_obstacle(lines: tuple[str, ...]) -> None:
+    assert isinstance(parse(block(*lines)), FrontMatter)
 
 
 def test_a_value_that_refers_to_itself_a_billion_times_costs_nothing() -> None:
@@ -159,9 +193,9 @@ def test_texts_are_cut_and_lose_what_does_not_print() -> None:
 
 
 def test_numbers_and_dates_are_texts_where_a_text_is_meant() -> None:
-    found = parse(block("title: 2048", "short_description: 2024-01-31"))
+    found = parse(block("title: 2048", "short_description: 2024-99-99"))
 
-    assert (found.title, found.short_description) == ("2048", "2024-01-31")
+    assert (found.title, found.short_description) == ("2048", "2024-99-99")
 
 
 @QUICK
@@ -170,6 +204,25 @@ def test_no_content_whatsoever_makes_it_fail(content: bytes) -> None:
     found = parse(b"---\n" + content + b"\n---\n")
 
     assert isinstance(found, FrontMatter)
+
+
+# What YAML is made of, so that chance finds its corners.
+PIECES = [
+    *("title", "sdk", "app_port", "rewrite_host", "<<", ": ", "\n", "\n  ", "- ", "? "),
+    *("[", "]", "{", "}", ",", "'", '"', "%YAML 1.1\n", "%TAG ! x\n", "--- ", "... ", "#"),
+    *("!!int ", "!!float ", "!!bool ", "!!timestamp ", "!!null ", "!!set ", "!!omap ", "!!pairs ", "!!binary ", "!x "),
+    *("&a ", "*a", "| ", "> ", "!", "0x_", "0b_", "1:2", "1e999", "9" * 5000),
+    *("2024-99-99", "~", ".nan", "\\", "\t", "\x00", "\ufeff", "\x85", "\u2028", "\ud800", "true", "é"),
+]
+
+
+@settings(QUICK, max_examples=400)
+@given(st.lists(st.sampled_from(PIECES), max_size=25))
+def test_no_yaml_whatsoever_makes_it_fail(pieces: list[str]) -> None:
+    found = parse("---\ntitle: " + "".join(pieces) + "\n---\n")
+
+    assert isinstance(found, FrontMatter)
+    assert "\x00" not in found.title + found.emoji + found.short_description
 
 
 @QUICK
