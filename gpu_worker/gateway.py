@@ -24,7 +24,7 @@ from gpu_worker.credentials import Credential
 from gpu_worker.errors import ConfigError
 from gpu_worker.http_framing import BadMessage, Head, parse_request, write_head
 from gpu_worker.peer import Peer, PeerGone
-from gpu_worker.relay import RUNTIME_HEADER, AppUnreachable, Relay
+from gpu_worker.relay import RUNTIME_HEADER, Destination, NoAnswer, Relay
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _LEASE_PATH = re.compile(rb"/lease/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})
 
 @dataclass
 class _Route:
-    address: tuple[str, int]
+    place: Destination
     runtime_token_sha256: str
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -81,9 +81,10 @@ class Gateway:
     def open(self, lease: str, address: tuple[str, int], runtime_token_sha256: str) -> None:
         """Make the app of *lease* reachable for who has its runtime token."""
         present = self._routes.get(lease)
-        if present is None or present.address != address:
+        place = Destination(lease, *address)
+        if present is None or present.place != place:
             self.close(lease)
-            self._routes[lease] = _Route(address, runtime_token_sha256)
+            self._routes[lease] = _Route(place, runtime_token_sha256)
         else:
             present.runtime_token_sha256 = runtime_token_sha256
 
@@ -113,7 +114,7 @@ class Gateway:
     def _break_off(self, route: _Route) -> None:
         for task in route.tasks:
             task.cancel()
-        self._relay.forget(route.address)
+        self._relay.forget(route.place)
 
     def _accept(self, client: Peer) -> None:
         task = self._loop.create_task(self._serve(client))
@@ -151,9 +152,10 @@ class Gateway:
         assert task is not None
         route.tasks.add(task)
         try:
-            return await self._relay.carry(client, request, match[2], route.address)
-        except AppUnreachable:
-            return await _say(client, request, 502, b"Bad Gateway", reason=b"app-unreachable")
+            return await self._relay.carry(client, request, match[2], route.place)
+        except NoAnswer as problem:
+            logger.debug("no answer", extra={"action": "gateway_no_answer", "problem": str(problem)})
+            return await _say(client, request, 502, b"Bad Gateway", reason=problem.reason)
         finally:
             route.tasks.discard(task)
 
@@ -184,4 +186,6 @@ async def _say(
         fields.append((b"Connection", b"close"))
     shown = b"" if request.method == b"HEAD" else body
     await client.write(write_head(b"HTTP/1.1 %d %s" % (status, phrase), fields) + shown)
+    if has_body:
+        await client.linger()
     return keep

@@ -1,7 +1,8 @@
 """HTTP/1.1 message heads and body lengths (RFC 9112), as far as a relay must know them; pure.
 
-Strict where leniency would let two readers disagree about where a message ends (request smuggling), and otherwise
-byte for byte: header lines are kept as they came.
+Strict where leniency would let two readers disagree about where a message ends (request smuggling): what delimits a
+message is checked here and written anew, never passed on as it came. Otherwise byte for byte: names and values of
+header fields, and the contents of bodies.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from dataclasses import dataclass
 
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+) ([^\x00-\x20\x7f]+) HTTP/1\.([01])")
-_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([^\r\n\x00]*))?")
-_LONGEST_CHUNK_LINE = 4096
+_TEXT = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")  # also no VT, FF, FS to RS: some readers take them for line ends
+_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?")
+_CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?")
+_LONGEST_CHUNK_LINE = 4096  # bytes, of a trailer too
+_MOST_TRAILERS = 100
 HOP_BY_HOP = frozenset(
     {
         b"connection",
@@ -21,10 +25,12 @@ HOP_BY_HOP = frozenset(
         b"proxy-authenticate",
         b"proxy-authorization",
         b"te",
+        b"trailer",
         b"upgrade",
     }
 )
-"""Fields for one connection only (RFC 9110 §7.6.1). Transfer-Encoding and Trailer stay: bodies pass as they are."""
+"""Fields for one connection only (RFC 9110 §7.6.1). Transfer-Encoding stays: a chunked body is chunked again."""
+FRAMING = frozenset({b"transfer-encoding", b"content-length"})
 
 
 class BadMessage(Exception):
@@ -51,7 +57,7 @@ class Head:
     def without(self, *names: bytes) -> list[tuple[bytes, bytes]]:
         """The fields for the next hop: no hop-by-hop ones, none named in Connection, none of *names*."""
         dropped = HOP_BY_HOP | self.tokens(b"connection") | set(names)
-        dropped -= {b"transfer-encoding", b"content-length"}  # naming these in Connection must not unframe a body
+        dropped -= FRAMING - set(names)  # naming these in Connection must not unframe a body
         return [(key, value) for key, value in self.fields if key.lower() not in dropped]
 
     @property
@@ -84,15 +90,16 @@ def parse_response(data: bytes) -> Head:
 
 def _lines(data: bytes) -> tuple[bytes, tuple[tuple[bytes, bytes], ...]]:
     first, *lines = data[:-4].split(b"\r\n")
-    fields = []
-    for line in lines:
-        name, colon, value = line.partition(b":")
-        if not colon or _TOKEN.fullmatch(name) is None:
-            raise BadMessage("field name")  # covers folded lines too
-        if b"\n" in value or b"\r" in value or b"\0" in value:
-            raise BadMessage("field value")
-        fields.append((name, value.strip(b" \t")))
-    return first, tuple(fields)
+    return first, tuple(_field(line) for line in lines)
+
+
+def _field(line: bytes) -> tuple[bytes, bytes]:
+    name, colon, value = line.partition(b":")
+    if not colon or _TOKEN.fullmatch(name) is None:
+        raise BadMessage("field name")  # covers folded lines and space before the colon too
+    if _TEXT.fullmatch(value) is None:
+        raise BadMessage("field value")
+    return name, value.strip(b" \t")
 
 
 def write_head(first: bytes, fields: list[tuple[bytes, bytes]]) -> bytes:
@@ -100,12 +107,15 @@ def write_head(first: bytes, fields: list[tuple[bytes, bytes]]) -> bytes:
 
 
 class Body:
-    """How far a body goes; fed with what the peer sends, it says how much of it belongs to the message."""
+    """How far a body goes; fed with what the peer sends, it says what of it is to be passed on."""
 
     complete = False
 
-    def take(self, data: bytes | bytearray) -> int:
-        """How many of the first bytes of *data* belong to the body (0: wait for more, unless complete)."""
+    def take(self, data: bytes | bytearray) -> tuple[int, bytes]:
+        """How many of the first bytes of *data* are used up (0: wait for more, unless complete), and what to pass on.
+
+        Raises BadMessage where *data* cannot be the body it was said to be.
+        """
         raise NotImplementedError
 
     def end_of_stream(self) -> None:
@@ -119,56 +129,84 @@ class SizedBody(Body):
         self._left = size
         self.complete = size == 0
 
-    def take(self, data: bytes | bytearray) -> int:
+    def take(self, data: bytes | bytearray) -> tuple[int, bytes]:
         taken = min(self._left, len(data))
         self._left -= taken
         self.complete = self._left == 0
-        return taken
+        return taken, _slice(data, 0, taken)
 
 
 class BodyUntilClose(Body):
-    def take(self, data: bytes | bytearray) -> int:
-        return len(data)
+    def take(self, data: bytes | bytearray) -> tuple[int, bytes]:
+        return len(data), bytes(data)
 
     def end_of_stream(self) -> None:
         self.complete = True
 
 
 class ChunkedBody(Body):
-    """Chunked coding, passed on as it is: sizes, extensions, trailers."""
+    """Chunked coding, taken apart and written anew.
+
+    No size, extension, trailer or line end of the sender's is passed on: a chunk that we write is as long as what we
+    hold of it. Extensions and trailers have no meaning that an intermediary must keep (RFC 9112 §7.1), and end here.
+    """
 
     def __init__(self) -> None:
-        self._data_left = 0
-        self._in_trailer = False
+        self._left = 0  # bytes of the chunk under way
+        self._at_chunk_end = False
+        self._trailers: int | None = None  # how many so far; None before the last chunk
 
-    def take(self, data: bytes | bytearray) -> int:
-        at = 0
+    def take(self, data: bytes | bytearray) -> tuple[int, bytes]:
+        at, written = 0, []
         while at < len(data) and not self.complete:
-            if self._data_left:
-                step = min(self._data_left, len(data) - at)
-                self._data_left -= step
-                at += step
-                continue
-            end = data.find(b"\r\n", at)
-            if end < 0:
-                if len(data) - at > _LONGEST_CHUNK_LINE:
+            if self._left:
+                end = at + min(self._left, len(data) - at)
+                written += [b"%x\r\n" % (end - at), _slice(data, at, end), b"\r\n"]
+                self._left -= end - at
+                self._at_chunk_end = self._left == 0
+                at = end
+            elif self._at_chunk_end:
+                end_mark = bytes(data[at : at + 2])
+                if not b"\r\n".startswith(end_mark):
+                    raise BadMessage("chunk end")
+                if len(end_mark) < 2:
+                    break
+                self._at_chunk_end = False
+                at += 2
+            else:
+                end = data.find(b"\n", at)
+                if (len(data) if end < 0 else end) - at > _LONGEST_CHUNK_LINE:
                     raise BadMessage("chunk line")
-                break
-            self._line(bytes(data[at:end]))
-            at = end + 2
-        return at
+                if end < 0:
+                    break
+                self._line(bytes(data[at : end + 1]))
+                at = end + 1
+        if self.complete:
+            written.append(b"0\r\n\r\n")
+        return at, b"".join(written)
 
     def _line(self, line: bytes) -> None:
-        if self._in_trailer:
-            self.complete = not line
-            return
-        size = line.partition(b";")[0].strip(b" \t")
-        if not re.fullmatch(rb"[0-9A-Fa-f]{1,16}", size):
-            raise BadMessage("chunk size")
-        if int(size, 16) == 0:
-            self._in_trailer = True
+        if not line.endswith(b"\r\n"):
+            raise BadMessage("line end in a chunked body")
+        line = line[:-2]
+        if self._trailers is None:
+            match = _CHUNK_LINE.fullmatch(line)
+            if match is None:
+                raise BadMessage("chunk size")
+            self._left = int(match[1], 16)
+            if self._left == 0:
+                self._trailers = 0
+        elif line:
+            _field(line)
+            self._trailers += 1
+            if self._trailers > _MOST_TRAILERS:
+                raise BadMessage("trailers")
         else:
-            self._data_left = int(size, 16) + 2  # and the CRLF that ends the chunk
+            self.complete = True
+
+
+def _slice(data: bytes | bytearray, start: int, end: int) -> bytes:
+    return bytes(memoryview(data)[start:end])  # one copy, where a slice of a bytearray would take two
 
 
 def request_body(head: Head) -> Body:
@@ -177,22 +215,25 @@ def request_body(head: Head) -> Body:
 
 
 def response_body(head: Head, method: bytes) -> Body:
-    if method == b"HEAD" or head.status in (204, 304) or head.status < 200:
+    body = _declared_body(head)  # also where there can be none: contradictions are not passed on
+    if method == b"HEAD" or is_bodiless(head.status):
         return SizedBody(0)
-    body = _declared_body(head)
     return BodyUntilClose() if body is None else body
 
 
+def is_bodiless(status: int) -> bool:
+    """Whether an answer with *status* ends with its head, whatever its fields say (RFC 9112 §6.3)."""
+    return status < 200 or status in (204, 304)
+
+
 def _declared_body(head: Head) -> Body | None:
-    codings = head.values(b"transfer-encoding")
-    lengths = {length.strip() for value in head.values(b"content-length") for length in value.split(b",")}
+    codings, lengths = head.values(b"transfer-encoding"), head.values(b"content-length")
     if codings:
         if lengths or len(codings) != 1 or codings[0].lower() != b"chunked" or not head.minor_version:
             raise BadMessage("transfer coding")
         return ChunkedBody()
     if not lengths:
         return None
-    length = lengths.pop()
-    if lengths or not re.fullmatch(rb"[0-9]{1,18}", length):
+    if len(lengths) != 1 or not re.fullmatch(rb"[0-9]{1,18}", lengths[0]):
         raise BadMessage("content length")
-    return SizedBody(int(length))
+    return SizedBody(int(lengths[0]))

@@ -8,10 +8,15 @@ from collections.abc import Callable
 
 HIGH_WATER_BYTES = 256 * 1024
 LONGEST_HEAD_BYTES = 64 * 1024
+LINGER_SECONDS = 5.0
 
 
 class PeerGone(Exception):
     """The connection broke."""
+
+
+class HeadTooLong(PeerGone):
+    """The other side sent a head above our limit."""
 
 
 class Peer(asyncio.Protocol):
@@ -89,7 +94,10 @@ class Peer(asyncio.Protocol):
         return True
 
     async def read_head(self) -> bytes | None:
-        """One message head with its empty line; None at a clean end before its first byte."""
+        """One message head with its empty line; None at a clean end before its first byte.
+
+        Raises HeadTooLong, and PeerGone where it broke off.
+        """
         searched = 0
         while True:
             while self.buffer.startswith(b"\r\n"):
@@ -100,7 +108,7 @@ class Peer(asyncio.Protocol):
                 del self.buffer[: end + 4]
                 return head
             if len(self.buffer) > LONGEST_HEAD_BYTES:
-                raise PeerGone("the head is too long")
+                raise HeadTooLong(f"the head is longer than {LONGEST_HEAD_BYTES} bytes")
             searched = max(0, len(self.buffer) - 3)
             if not await self.fill():
                 if self.buffer:
@@ -109,10 +117,13 @@ class Peer(asyncio.Protocol):
 
     def take(self, size: int) -> bytes:
         data = bytes(memoryview(self.buffer)[:size])
+        self.drop(size)
+        return data
+
+    def drop(self, size: int) -> None:
         del self.buffer[:size]
         if len(self.buffer) <= HIGH_WATER_BYTES:
             self._resume()
-        return data
 
     # -- writing -----------------------------------------------------------------------------------------------
 
@@ -132,6 +143,17 @@ class Peer(asyncio.Protocol):
         """Close after what was written is out."""
         if self._transport is not None:
             self._transport.close()
+
+    async def linger(self) -> None:
+        """Let the other side read our last words: a close with unread data in our socket would reset them away."""
+        self.write_end()
+        try:
+            async with asyncio.timeout(LINGER_SECONDS):
+                self.drop(len(self.buffer))
+                while await self.fill():
+                    self.drop(len(self.buffer))
+        except (TimeoutError, PeerGone):
+            pass
 
     def abort(self) -> None:
         """Break the connection, so that the other side cannot take what it has for complete."""

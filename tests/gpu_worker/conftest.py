@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
+import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,9 +14,12 @@ from typing import Any
 import docker
 import pytest
 
+from gpu_worker.credentials import Credential
 from gpu_worker.errors import EngineError
 from gpu_worker.executor import Runtime
+from gpu_worker.gateway import Gateway
 from tests.gpu_worker.control_plane import ControlPlane
+from tests.gpu_worker.raw_apps import LEASE, SECRET, TOKEN, WORKER_ID, App, Serve
 from tests.gpu_worker.worker import WorkerProcess, eventually
 
 
@@ -41,6 +46,30 @@ def make_worker(plane: ControlPlane, tmp_path: Path) -> Iterator[Callable[..., W
     yield make
     for worker in made:
         clear_away(worker)
+
+
+@pytest.fixture
+def gateway() -> Iterator[Gateway]:
+    gateway = Gateway("127.0.0.1", 0)
+    gateway.start()
+    gateway.identify(Credential(f"ofw_{uuid.UUID(WORKER_ID).hex}_{SECRET}", "gpu1"))
+    yield gateway
+    gateway.stop()
+
+
+@pytest.fixture
+def app(gateway: Gateway) -> Iterator[Callable[[Serve], App]]:
+    """Starts an app and opens the lease's route to it."""
+    apps: list[App] = []
+
+    def start(serve: Serve) -> App:
+        apps.append(App(serve))
+        gateway.open(LEASE, apps[-1].address, hashlib.sha256(TOKEN.encode()).hexdigest())
+        return apps[-1]
+
+    yield start
+    for one in apps:
+        one.close()
 
 
 def clear_away(worker: WorkerProcess) -> None:

@@ -11,154 +11,31 @@ import json
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import aiohttp
 import pytest
 from aiohttp import web
 
-from gpu_worker.credentials import Credential
 from gpu_worker.gateway import Gateway
+from tests.gpu_worker.raw_apps import (
+    HANG_SECONDS,
+    LEASE,
+    SECRET,
+    TOKEN,
+    WORKER_ID,
+    App,
+    Serve,
+    answer_of,
+    connect,
+    read_all,
+    read_until,
+    read_until_closed_or,
+    read_what_comes,
+    request,
+    seen_by_app,
+)
 from tests.gpu_worker.worker import eventually, free_port
-
-LEASE = "7be19a44-0c5d-4d2b-bf13-98e6a1c0d572"
-TOKEN = "ab" * 32
-SECRET = "A" * 43
-WORKER_ID = str(uuid.UUID(int=7))
-HANG_SECONDS = 10
-
-Serve = Callable[[socket.socket], None]
-
-
-class App:
-    """A TCP server whose connections are each handled by *serve* in a thread."""
-
-    def __init__(self, serve: Serve) -> None:
-        self._serve = serve
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address: tuple[str, int] = self._listener.getsockname()
-        self.connections = 0
-        self._thread = threading.Thread(target=self._accept, daemon=True)
-        self._thread.start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            connection.settimeout(HANG_SECONDS)
-            threading.Thread(target=self._run, args=(connection,), daemon=True).start()
-
-    def _run(self, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
-            self._serve(connection)
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits in accept
-        self._thread.join()
-        self._listener.close()
-
-
-def read_until(connection: socket.socket, mark: bytes) -> bytes:
-    data = b""
-    while mark not in data:
-        more = connection.recv(65536)
-        if not more:
-            return data
-        data += more
-    return data
-
-
-def read_all(connection: socket.socket) -> bytes:
-    data = b""
-    while more := connection.recv(65536):
-        data += more
-    return data
-
-
-def read_what_comes(connection: socket.socket) -> bytes:
-    """All that arrives until the other side closes or breaks the connection."""
-    try:
-        return read_all(connection)
-    except ConnectionResetError:
-        return b""
-
-
-@pytest.fixture
-def gateway() -> Iterator[Gateway]:
-    gateway = Gateway("127.0.0.1", 0)
-    gateway.start()
-    gateway.identify(Credential(f"ofw_{uuid.UUID(WORKER_ID).hex}_{SECRET}", "gpu1"))
-    yield gateway
-    gateway.stop()
-
-
-@pytest.fixture
-def app(gateway: Gateway) -> Iterator[Callable[[Serve], App]]:
-    """Starts an app and opens the lease's route to it."""
-    apps: list[App] = []
-
-    def start(serve: Serve) -> App:
-        apps.append(App(serve))
-        gateway.open(LEASE, apps[-1].address, hashlib.sha256(TOKEN.encode()).hexdigest())
-        return apps[-1]
-
-    yield start
-    for one in apps:
-        one.close()
-
-
-def connect(gateway: Gateway) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", gateway.port), HANG_SECONDS)
-
-
-def request(target: str = "/", *, method: str = "GET", head: str = "", body: bytes = b"") -> bytes:
-    first = f"{method} /lease/{LEASE}{target} HTTP/1.1\r\nHost: space.example:8091\r\n"
-    lines = f"{first}X-OpenFace-Runtime: {TOKEN}\r\n{head}\r\n"
-    return lines.encode("latin-1") + body
-
-
-def seen_by_app(gateway: Gateway, app: Callable[[Serve], App], sent: bytes) -> bytes:
-    """What arrives at the app of what a client sends."""
-    seen: list[bytes] = []
-
-    def serve(connection: socket.socket) -> None:
-        seen.append(read_until(connection, b"\r\n\r\n"))
-        connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
-
-    app(serve)
-    with connect(gateway) as client:
-        client.sendall(sent)
-        assert read_until(client, b"\r\n\r\n").startswith(b"HTTP/1.1 204 No Content\r\n")
-    return seen[0]
-
-
-def answer_of(gateway: Gateway, app: Callable[[Serve], App], answer: bytes, *, sent: bytes = request()) -> bytes:
-    """What arrives at a client of what the app answers (and then closes)."""
-
-    def serve(connection: socket.socket) -> None:
-        read_until(connection, b"\r\n\r\n")
-        connection.sendall(answer)
-
-    app(serve)
-    with connect(gateway) as client:
-        client.sendall(sent)
-        client.settimeout(HANG_SECONDS)
-        return read_until_closed_or(client, answer)
-
-
-def read_until_closed_or(client: socket.socket, answer: bytes) -> bytes:
-    body = answer.partition(b"\r\n\r\n")[2]
-    data = read_until(client, b"\r\n\r\n")
-    while not data.endswith(body):
-        more = client.recv(65536)
-        if not more:
-            return data
-        data += more
-    return data
-
 
 # ---- requests --------------------------------------------------------------------------------------------------
 
@@ -193,11 +70,18 @@ def test_hop_by_hop_fields_and_the_runtime_token_end_here(gateway: Gateway, app:
     [
         "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
         "Content-Length: 3\r\nContent-Length: 4\r\n",
+        "Content-Length: 3\r\nContent-Length: 3\r\n",
+        "Content-Length: 3, 3\r\n",
         "Content-Length: +3\r\n",
         "Transfer-Encoding: chunked, gzip\r\n",
         "Transfer-Encoding: xchunked\r\n",
         "X-Folded: a\r\n b\r\n",
         "Bad Name: a\r\n",
+        "X-Space : a\r\n",
+        "X-Bare: a\nX-Second: b\r\n",
+        "X-Bare: a\rX-Second: b\r\n",
+        "X-Nul: a\0b\r\n",
+        "X-Separator: a\x0bb\r\n",
     ],
 )
 def test_an_ambiguous_request_is_not_passed_on(gateway: Gateway, app: Callable[[Serve], App], fields: str) -> None:
@@ -228,21 +112,6 @@ def test_the_first_byte_of_an_upload_arrives_before_the_last_is_sent(
         assert first.wait(HANG_SECONDS)
         client.sendall(b"56789")
         assert read_until_closed_or(client, b"\r\n\r\n0123456789").endswith(b"0123456789")
-
-
-def test_chunked_uploads_pass_with_their_trailers(gateway: Gateway, app: Callable[[Serve], App]) -> None:
-    sent = b"4;ext=1\r\nabcd\r\n3\r\nefg\r\n0\r\nX-Sum: 1\r\n\r\n"
-    seen: list[bytes] = []
-
-    def serve(connection: socket.socket) -> None:
-        seen.append(read_until(connection, b"X-Sum: 1\r\n\r\n"))
-        connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
-
-    app(serve)
-    with connect(gateway) as client:
-        client.sendall(request(method="PUT", head="Transfer-Encoding: chunked\r\n", body=sent))
-        read_until(client, b"\r\n\r\n")
-    assert seen[0].partition(b"\r\n\r\n")[2] == sent
 
 
 def test_the_app_itself_says_continue(gateway: Gateway, app: Callable[[Serve], App]) -> None:
@@ -333,8 +202,6 @@ def test_an_answer_without_length_ends_with_the_connection(gateway: Gateway, app
     [
         b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Enc",
-        b"not HTTP\r\n\r\n",
     ],
 )
 def test_a_broken_answer_is_broken_for_the_client_too(
