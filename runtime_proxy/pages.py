@@ -94,6 +94,9 @@ def gateway_failed(upstream: Upstream, asked: Asked, failure: GatewayFailed) -> 
                 code, sentence = "gateway_timeout", _("The app runs on %(worker)s, but its gateway does not answer.")
             case GatewayAnswered(app_unreachable=True):
                 code, sentence = "app_unreachable", _("The app on %(worker)s does not answer on its port.")
+            case GatewayAnswered(app_broke_off=True):
+                code = "app_broke_off"
+                sentence = _("The app on %(worker)s closed the connection, or sent something that is not valid HTTP.")
             case GatewayAnswered():
                 code, sentence = "gateway_closed", _("%(worker)s does not serve this app at the moment.")
             case _:
@@ -127,6 +130,18 @@ def not_found(asked: Asked) -> Answer:
             links=(Link(_("All Spaces you may open"), settings.PUBLIC_BASE_URL + "/spaces/", main=True),),
         )
         return _answer(404, notice, asked)
+
+
+def bad_request(asked: Asked) -> Answer:
+    """Nobody who follows our links asks this way."""
+    with translation.override(asked.language):
+        notice = Notice(
+            code="bad_request",
+            headline=_("This address cannot be read"),
+            sentence=_("It carries more than this page takes. Go back and follow the link again."),
+            links=(Link(_("All Spaces you may open"), settings.PUBLIC_BASE_URL + "/spaces/", main=True),),
+        )
+        return _answer(400, notice, asked)
 
 
 def sign_in(asked: Asked, *, next_path: str = "/") -> Answer:

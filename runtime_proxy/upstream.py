@@ -1,4 +1,4 @@
-"""The client side: one pool of connections to the workers' gateways, and one WebSocket at a time over its own.
+"""The client side: connections to the workers' gateways, of each lease its own, and one for each WebSocket.
 
 It knows addresses that `routing` made and nothing else, follows no redirect, keeps no cookie, decodes no body, and
 sends a raw path as it is.
@@ -22,6 +22,7 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 from yarl import URL
 
+from runtime_proxy.client_http import RUNTIME_HEADER, LeaseRequest, as_text, insist
 from runtime_proxy.headers import RawHeaders
 from runtime_proxy.routing import Upstream
 from runtime_proxy.upload import Upload
@@ -39,7 +40,6 @@ PONG_SECONDS = IDLE_SECONDS
 CLOSE_SECONDS = 5.0
 QUEUED_FRAMES = 2  # a frame may be a whole message of 64 MiB
 
-RUNTIME_HEADER = "X-OpenFace-Runtime"
 MADE_BY_GATEWAY = "X-OpenFace-Gateway"  # on the gateway's own answers; it removes the header from an app's
 # What aiohttp would add of its own: the app must see what the browser sent.
 _OURS_TO_SEND = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
@@ -63,6 +63,7 @@ class GatewayAnswered(GatewayFailed):
     def __init__(self, reason: str) -> None:
         super().__init__(f"The gateway says {reason}.")
         self.app_unreachable = reason == "app-unreachable"
+        self.app_broke_off = reason in ("app-broke-off", "app-head-too-large")
 
 
 class HandshakeRefused(Exception):
@@ -73,6 +74,9 @@ class HandshakeRefused(Exception):
         self.status = status
         self.headers = headers
         self.body = body
+
+
+insist()
 
 
 class UpstreamPool:
@@ -102,7 +106,7 @@ class UpstreamPool:
         try:
             response = await session.request(
                 method,
-                URL(upstream.base + _text(path), encoded=True),
+                URL(upstream.base + as_text(path), encoded=True),
                 headers=CIMultiDict(fields),
                 data=body,
                 allow_redirects=False,
@@ -148,7 +152,8 @@ class UpstreamPool:
         except OSError as error:
             raise GatewayRefused(str(error)) from error
         try:
-            await connection.handshake(user_agent_header=None)
+            async with asyncio.timeout(IDLE_SECONDS):  # as long as an answer may take
+                await connection.handshake(user_agent_header=None)
         except InvalidStatus as refusal:
             connection.transport.abort()
             answer = refusal.response
@@ -156,6 +161,9 @@ class UpstreamPool:
             if reason is not None:
                 raise GatewayAnswered(reason) from None
             raise HandshakeRefused(answer.status_code, raw_headers(answer), bytes(answer.body or b"")) from None
+        except TimeoutError as error:
+            connection.transport.abort()
+            raise GatewaySilent("no answer to the handshake in time") from error
         except (InvalidHandshake, InvalidMessage, EOFError, OSError) as error:
             connection.transport.abort()
             raise GatewayRefused(str(error)) from error
@@ -202,6 +210,7 @@ async def _connect(protocol: Callable[[], ClientConnection], host: str, port: in
 def _session(*, force_close: bool) -> aiohttp.ClientSession:
     keep = {} if force_close else {"keepalive_timeout": KEEP_SECONDS}
     return aiohttp.ClientSession(
+        request_class=LeaseRequest,
         connector=aiohttp.TCPConnector(limit=0, force_close=force_close, **keep),  # type: ignore[arg-type]  # one key
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=IDLE_SECONDS),
@@ -215,15 +224,4 @@ def _session(*, force_close: bool) -> aiohttp.ClientSession:
 
 
 def _fields(headers: RawHeaders) -> list[tuple[str, str]]:
-    try:
-        return [(name.decode("ascii"), value.decode("utf-8")) for name, value in headers]
-    except UnicodeDecodeError:
-        return [(_text(name), _text(value)) for name, value in headers]
-
-
-def _text(raw: bytes) -> str:
-    """Bytes as the text that aiohttp encodes back to them; what is not UTF-8 survives as its Latin-1 reading."""
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return raw.decode("latin-1")
+    return [(name.decode("ascii"), as_text(value)) for name, value in headers]
