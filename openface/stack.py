@@ -149,7 +149,7 @@ class Stack:
 
     def _data(self) -> Program:
         return self._program(
-            *("data", "-m", "uvicorn", "openface.data_asgi:application"),
+            *("data", "-m", "uvicorn", "openface.data_asgi:application", "--http", "runtime_proxy.server:Protocol"),
             *("--host", LOOPBACK, "--port", str(self.installation.data_port)),
             *("--ws-max-size", "134217728", "--ws-per-message-deflate", "false", "--timeout-graceful-shutdown", "5"),
             *("--no-server-header", "--no-date-header", "--no-proxy-headers", "--no-access-log"),

@@ -35,6 +35,7 @@ NONCE_BYTES = 24
 NONCE_SECONDS = 600  # a person may have to type a password in between
 SESSION_SECONDS = 24 * 3600  # then it is handed over again, unseen
 RECHECK_SECONDS = 60.0
+MAX_QUERY_FIELDS = 20
 PATH = "/run-handover/"
 
 _SALT = "openface.runtime-session"
@@ -72,9 +73,15 @@ class Query:
     code: str = ""
 
 
-def read_query(raw: bytes) -> Query:
-    """Return the query's fields; missing and repeated ones are empty, and so is a target that is no plain path."""
-    fields = parse_qs(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=20)
+def read_query(raw: bytes) -> Query | None:
+    """Return the query's fields; missing and repeated ones are empty, and so is a target that is no plain path.
+
+    None: there are more fields than anybody would send who follows our links.
+    """
+    try:
+        fields = parse_qs(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
+    except ValueError:
+        return None
     one = {name: values[0] for name, values in fields.items() if len(values) == 1}
     to = one.get("to", "")
     plain = to.startswith("/run/") and to.isascii() and to.isprintable() and "\\" not in to

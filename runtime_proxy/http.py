@@ -75,6 +75,9 @@ async def hand_over(scope: Scope, receive: Receive, send: Send) -> None:
     headers = scope["headers"]
     asked = Asked(scope["method"], headers)
     query = handover.read_query(scope["query_string"])
+    if query is None:
+        await answer(send, pages.bad_request(asked))
+        return
     if addresses.parse(query.to.partition("?")[0].encode("latin-1", "replace")) is None:
         await answer(send, pages.not_found(asked))
         return

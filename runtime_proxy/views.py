@@ -8,6 +8,7 @@ from __future__ import annotations
 from urllib.parse import urlencode, urlsplit
 
 from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import BadRequest
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
@@ -55,6 +56,8 @@ def run(request: HttpRequest, **_path: str) -> HttpResponseBase:
 def hand_over(request: HttpRequest) -> HttpResponseBase:
     """Give the signed-in visitor's browser a one-time code for the runtime origin it came from."""
     query = handover.read_query(request.META.get("QUERY_STRING", "").encode("latin-1"))
+    if query is None:
+        raise BadRequest
     raw_path, _mark, raw_query = query.to.partition("?")
     address = addresses.parse(raw_path.encode("ascii"))
     if address is None or not handover.is_hash(query.browser):

@@ -95,6 +95,7 @@ def serving(application: ASGI3Application) -> Iterator[DataPlane]:
         application,
         host="127.0.0.1",
         port=0,
+        http="runtime_proxy.server:Protocol",
         ws_max_size=128 * 1024 * 1024,
         server_header=False,
         date_header=False,

@@ -1,0 +1,154 @@
+"""Requests that no browser sends are refused at once, before an app or a query is asked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from jobs.models import Job
+from runtime_proxy.server import MAX_HEAD_BYTES
+from tests.runtime_proxy.data_plane import DataPlane
+from tests.runtime_proxy.upstreams import Asked, Upstream
+
+RunSpace = Callable[..., Job]
+START = b"GET /run/alice/app/ HTTP/1.1\r\nHost: h\r\n"
+HANDSHAKE = (
+    b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        START + b"X: " + b"a" * 70_000 + b"\r\n\r\n",
+        START + b"".join(b"X-%d: %s\r\n" % (number, b"a" * 100) for number in range(700)) + b"\r\n",
+        START + b"a" * 70_000 + b": b\r\n\r\n",
+        b"GET /run/alice/app/" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: h\r\n\r\n",
+    ],
+    ids=["one value", "many fields", "a name", "the target"],
+)
+def test_a_head_beyond_the_limit_is_refused(
+    data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, head: bytes
+):
+    run_space()
+
+    assert data_plane.raw(head).startswith(b"HTTP/1.1 431 ")
+    assert not upstream.seen
+
+
+def test_a_head_within_the_limit_arrives(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
+    run_space()
+    value = b"a" * (MAX_HEAD_BYTES - 200)
+
+    answer = data_plane.raw(START + b"Connection: close\r\nX: " + value + b"\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert upstream.seen[0].one(b"x") == value
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        START + b"X: ",
+        START + b"Transfer-Encoding: chunked\r\n\r\n1;",
+        START + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: ",
+        START + b"Transfer-Encoding: chunked\r\n\r\n0\r\n",
+    ],
+    ids=["a header", "a chunk's extension", "a trailer", "trailers"],
+)
+def test_what_never_ends_is_cut_off(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, start: bytes):
+    run_space()
+
+    async def wait_for_the_body(asked: Asked) -> None:
+        await asked.body()
+
+    upstream.handler = wait_for_the_body
+    piece = b"X: aaaaaaaa\r\n" * 5000 if start.endswith(b"0\r\n") else b"a" * 65536
+    sent = 0
+
+    with data_plane.connect() as client, pytest.raises(ConnectionError):
+        client.sendall(start)
+        while sent < 64 * 1024 * 1024:
+            client.sendall(piece)
+            sent += len(piece)
+
+    assert sent < 64 * 1024 * 1024
+
+
+def test_a_long_body_is_no_head(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
+    run_space()
+    got = []
+
+    async def keep(asked: Asked) -> None:
+        got.append(len(await asked.body()))
+        await asked.ok()
+
+    upstream.handler = keep
+
+    assert data_plane.get("/run/alice/app/", method="POST", body=b"x" * 1_000_000).status == 200
+    chunks = b"".join(b"1\r\nx\r\n" for _ in range(100_000))
+    raw = data_plane.raw(
+        b"POST /run/alice/app/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + chunks
+        + b"0\r\n\r\n"
+    )
+    assert raw.startswith(b"HTTP/1.1 200 ")
+    assert got == [1_000_000, 100_000]
+
+
+@pytest.mark.parametrize("hosts", [b"", b"Host: h\r\nHost: other\r\n", b"Host: h\r\nHost: h\r\n"])
+def test_one_host_is_named(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, hosts: bytes):
+    run_space()
+
+    answer = data_plane.raw(b"GET /run/alice/app/ HTTP/1.1\r\n" + hosts + b"\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert not upstream.seen
+
+
+@pytest.mark.parametrize("body", [b"\r\n", b"Content-Length: 2\r\n\r\nhi", b"Content-Length: 9\r\n\r\nhi"])
+def test_a_websocket_is_opened_by_get(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, body: bytes):
+    run_space()
+
+    answer = data_plane.raw(b"POST /run/alice/app/ HTTP/1.1\r\nHost: h\r\n" + HANDSHAKE + body)
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert not upstream.seen
+
+
+def test_an_upgrade_that_we_do_not_speak_is_passed_over(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
+    run_space()
+
+    answer = data_plane.raw(START + b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert upstream.seen[0].one(b"upgrade") is None
+
+
+def test_a_handover_with_too_many_fields_is_refused(data_plane: DataPlane):
+    fields = "&".join(f"a{number}=1" for number in range(21))
+
+    assert data_plane.get(f"/run-handover/?{fields}").status == 400
+
+
+def test_an_app_that_breaks_off_is_logged_once(
+    data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, caplog: pytest.LogCaptureFixture
+):
+    run_space()
+
+    async def break_off(asked: Asked) -> None:
+        await asked.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
+        asked.writer.close()
+
+    upstream.handler = break_off
+
+    with caplog.at_level(logging.INFO):
+        assert data_plane.raw(START + b"\r\n").endswith(b"half")
+
+    assert [record.getMessage() for record in caplog.records if record.name != "gpu_worker"].count(
+        "upstream broke off"
+    ) == 1
+    assert not [record for record in caplog.records if record.name == "uvicorn.error"]
