@@ -18,8 +18,7 @@ from django.core.asgi import get_asgi_application
 
 django_application = get_asgi_application()  # sets Django up: what follows imports models
 
-from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
-from django.urls import re_path  # noqa: E402
+from channels.routing import ProtocolTypeRouter  # noqa: E402
 
 from openface import pg_listener  # noqa: E402
 from openface.body_limit import BodyLimit  # noqa: E402
@@ -51,7 +50,7 @@ application = ProtocolTypeRouter(
     {
         "http": BodyLimit(ByPath([(SIGNALS, signals.application), (LIVE, live.application)], django_application)),
         # A WebSocket client follows no redirect, so /run is served here too, with daphne's limits.
-        "websocket": URLRouter([re_path(r"^run/", websocket.portal_application)]),  # type: ignore[arg-type]  # ASGI, not a view
+        "websocket": websocket.portal_application,
     }
 )
 

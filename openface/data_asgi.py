@@ -1,7 +1,7 @@
 """The data plane's entry point: everything that is bytes, on an origin of its own.
 
-Run by `uvicorn openface.data_asgi:application --ws-max-size 134217728 --no-server-header --no-date-header
---no-proxy-headers --ws-per-message-deflate false`.
+Run by `uvicorn openface.data_asgi:application --http runtime_proxy.server:Protocol --ws-max-size 134217728
+--no-server-header --no-date-header --no-proxy-headers --ws-per-message-deflate false`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import django
 
 django.setup()  # what follows imports models
 
-from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
-from django.urls import re_path  # noqa: E402
+from channels.routing import ProtocolTypeRouter  # noqa: E402
 
 from openface import pg_listener  # noqa: E402
 from runtime_proxy import gateways, handover, http, pages, websocket  # noqa: E402
@@ -69,7 +68,7 @@ async def lifespan(scope: http.Scope, receive: Receive, send: Send) -> None:
 application = ProtocolTypeRouter(
     {
         "http": dispatch,
-        "websocket": URLRouter([re_path(r"^run/", websocket.application)]),  # type: ignore[arg-type]  # ASGI, not a view
+        "websocket": websocket.application,
         "lifespan": lifespan,
     }
 )

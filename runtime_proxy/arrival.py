@@ -17,7 +17,7 @@ def edge_of(scope: dict[str, Any]) -> Edge:
     headers: list[tuple[bytes, bytes]] = scope["headers"]
     client = scope.get("client")
     peer = client[0] if client else "unknown"
-    scheme = b"https" if scope["scheme"] in ("https", "wss") else b"http"
+    scheme = b"https" if scope.get("scheme") in ("https", "wss") else b"http"  # ASGI lets servers leave it out
     trusted = settings.OPENFACE_TRUSTED_PROXIES
     if trusted and _is_trusted(peer, tuple(trusted)):
         scheme = _last(headers, b"x-forwarded-proto") or scheme

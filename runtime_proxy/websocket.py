@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -56,8 +56,41 @@ async def portal_application(scope: Scope, receive: Receive, send: Send) -> None
     await _serve(here, scope, receive, send, visitor_of=here.portal_visitor)
 
 
+class _Browser:
+    """`receive`, whose next message can be waited for by somebody who does not take it."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._next: asyncio.Task[Any] | None = None
+
+    def next(self) -> asyncio.Task[Any]:
+        if self._next is None:
+            self._next = asyncio.create_task(self._receive())  # type: ignore[arg-type]  # a coroutine in all servers
+        return self._next
+
+    async def receive(self) -> Any:
+        if self._next is None:
+            return await self._receive()
+        message = await self._next
+        self._next = None
+        return message
+
+    def leave(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+
+
 async def _serve(here: Plane, scope: Scope, receive: Receive, send: Send, *, visitor_of: VisitorOf) -> None:
     await receive()  # websocket.connect
+    browser = _Browser(receive)
+    try:
+        await _serve_browser(here, scope, browser, send, visitor_of)
+    finally:
+        browser.leave()
+
+
+async def _serve_browser(here: Plane, scope: Scope, browser: _Browser, send: Send, visitor_of: VisitorOf) -> None:
+    receive = browser.receive
     headers = scope["headers"]
     asked = Asked("GET", headers, websocket=True)
     edge = edge_of(scope)
@@ -75,7 +108,9 @@ async def _serve(here: Plane, scope: Scope, receive: Receive, send: Send, *, vis
     upstream = way.upstream
     fields = to_app(headers, mount=upstream.mount, edge=edge, cookies=here.cookies, websocket=True)
     try:
-        connection = await here.pool.websocket(upstream, way.path, fields, list(scope.get("subprotocols", [])))
+        connection = await _unless_left(
+            browser, here.pool.websocket(upstream, way.path, fields, list(scope.get("subprotocols", [])))
+        )
     except HandshakeRefused as refusal:
         passed = to_browser(
             refusal.headers, mount=upstream.mount, edge=edge, cookies=here.cookies, status=refusal.status
@@ -85,6 +120,9 @@ async def _serve(here: Plane, scope: Scope, receive: Receive, send: Send, *, vis
         return
     except GatewayFailed as failure:
         await _refuse(scope, receive, send, pages.gateway_failed(upstream, asked, failure))
+        return
+    if connection is None:
+        await send({"type": "websocket.close"})  # for the servers' books: nobody is there to read it
         return
     said = raw_headers(connection.response)
     accepted = to_browser(said, mount=upstream.mount, edge=edge, cookies=here.cookies, status=101)
@@ -97,6 +135,21 @@ async def _serve(here: Plane, scope: Scope, receive: Receive, send: Send, *, vis
         await _carry(connection, receive, send, may_stay)
     finally:
         connection.transport.abort()
+
+
+async def _unless_left(browser: _Browser, handshake: Coroutine[Any, Any, ClientConnection]) -> ClientConnection | None:
+    """Return what the handshake with the app comes to; None, and the handshake is over, when the browser leaves."""
+    dialling = asyncio.create_task(handshake)
+    try:
+        # Before it is accepted, a browser can say nothing but that it leaves.
+        await asyncio.wait({dialling, browser.next()}, return_when=asyncio.FIRST_COMPLETED)
+        if dialling.done():
+            return dialling.result()
+        return None
+    finally:
+        if not dialling.done():
+            dialling.cancel()
+            await asyncio.gather(dialling, return_exceptions=True)
 
 
 async def _carry(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
-from channels.routing import URLRouter
 from django.contrib.auth.models import User
 from django.test import Client
-from django.urls import re_path
 from pytest_django import Settings
+from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
@@ -19,6 +19,7 @@ from runtime_proxy.plane import close_plane
 from tests.runtime_proxy.conftest import PORTAL
 from tests.runtime_proxy.data_plane import DataPlane, refused_handshake, serving
 from tests.runtime_proxy.test_websocket import App, app
+from tests.spaces.pages.server import Portal, serve
 from tests.spaces.repositories import make_space
 
 RunSpace = Callable[..., Job]
@@ -102,7 +103,6 @@ class TestWebSocketInPlace:
     @pytest.fixture
     def portal(self, transactional_db: None) -> Iterator[DataPlane]:
         async def application(scope: object, receive: object, send: object) -> None:
-            routes = URLRouter([re_path(r"^run/", websocket.portal_application)])  # type: ignore[arg-type]
             if scope["type"] == "lifespan":  # type: ignore[index]
                 await receive()  # type: ignore[operator]
                 await send({"type": "lifespan.startup.complete"})  # type: ignore[operator]
@@ -110,7 +110,7 @@ class TestWebSocketInPlace:
                 await close_plane()
                 await send({"type": "lifespan.shutdown.complete"})  # type: ignore[operator]
             else:
-                await routes(scope, receive, send)
+                await websocket.portal_application(scope, receive, send)  # type: ignore[arg-type]
 
         with serving(application) as server:
             yield server
@@ -152,6 +152,37 @@ class TestWebSocketInPlace:
         assert "Cookie" not in app.requests[0].headers
         assert refused_handshake(portal, "/run/alice/app/ws", Origin=PORTAL, Cookie=cookie(stranger)) == 404
         assert refused_handshake(portal, "/run/alice/app/ws", Origin=PORTAL) == 401
+
+
+def test_a_handover_with_too_many_fields_is_refused(transactional_db: None):
+    assert Client().get("/run-handover/?" + "&".join(f"a{number}=1" for number in range(21))).status_code == 400
+
+
+class TestWebSocketThroughDaphne:
+    """The portal as an operator starts it."""
+
+    @pytest.fixture
+    def portal(self, transactional_db: None, postgres_url: str, tmp_path: Path) -> Iterator[Portal]:
+        yield from serve(postgres_url, tmp_path)
+
+    def test_messages_pass_both_ways(self, portal: Portal, run_space: RunSpace, app: App):
+        run_space(port=app.port)
+
+        address = f"ws://127.0.0.1:{portal.port}/run/alice/app/ws"
+        with connect(address, origin=Origin(portal.url), proxy=None) as client:
+            client.send("hello")
+            assert client.recv(timeout=10) == "hello"
+
+        assert app.requests[0].headers["X-Forwarded-Proto"] == "http"
+        assert "Traceback" not in portal.log.read_text()
+
+    def test_other_paths_are_refused_quietly(self, portal: Portal):
+        for path in ("/", "/ws", "/run", "/live/spaces", "/run/alice"):
+            with pytest.raises(InvalidStatus) as refusal:
+                connect(f"ws://127.0.0.1:{portal.port}{path}", origin=Origin(portal.url), proxy=None)
+            assert refusal.value.response.status_code == 403
+
+        assert "Traceback" not in portal.log.read_text()
 
 
 def test_a_sign_in_may_end_on_the_runtime_origin(transactional_db: None):

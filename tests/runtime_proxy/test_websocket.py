@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +25,7 @@ from jobs.models import Job
 from runtime_proxy import watch, websocket
 from spaces.models import LocalRepository
 from tests.factories import WorkerFactory
-from tests.runtime_proxy.data_plane import DataPlane, settled, until
+from tests.runtime_proxy.data_plane import DataPlane, refused_handshake, settled, until
 from tests.runtime_proxy.upstreams import Asked, Loop, Upstream
 
 RunSpace = Callable[..., Job]
@@ -239,6 +242,47 @@ def test_a_gateway_that_refuses_is_a_502(data_plane: DataPlane, run_space: RunSp
         connect(f"ws://{data_plane.host}/run/alice/app/", proxy=None)
 
     assert refused.value.response.status_code == 502
+
+
+def test_who_leaves_before_the_app_answers_leaves_nothing_behind(
+    data_plane: DataPlane, run_space: RunSpace, upstream: Upstream
+):
+    async def never(asked: Asked) -> None:
+        await asked.reader.read(1)
+
+    upstream.handler = never
+    run_space()
+    open_before = sockets_of_this_process()
+    request = (
+        b"GET /run/alice/app/ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+
+    clients = [data_plane.connect() for _ in range(30)]
+    for client in clients:
+        client.sendall(request)
+    until(lambda: upstream.open_connections == 30)
+    for client in clients:
+        client.close()
+
+    until(lambda: upstream.open_connections == 0)
+    until(lambda: sockets_of_this_process() <= open_before + 2)  # the database's own come and go
+
+
+def test_a_path_that_is_none_of_ours_is_refused_quietly(data_plane: DataPlane, caplog: pytest.LogCaptureFixture):
+    for path in ("/", "/ws", "/run", "/git/alice/app.git", "/run/alice"):
+        assert refused_handshake(data_plane, path) == 404
+
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def sockets_of_this_process() -> int:
+    """The browser's side, the data plane, the gateway and the app: all of them live in this process."""
+    count = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            count += os.readlink(entry).startswith("socket:")
+    return count
 
 
 def test_a_slow_app_holds_the_browser_back(dial: Callable[..., ClientConnection], app: App):
