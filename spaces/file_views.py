@@ -8,10 +8,9 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
-from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
-from spaces import readme
+from spaces import file_paths, readme
 from spaces.forge import get_forge
 from spaces.forge.base import Commit, Repository, TreeEntry
 from spaces.forge.errors import EmptyRepository, NotFound, TooLarge
@@ -57,8 +56,8 @@ def tree(request: HttpRequest, page: SpacePage, path: str = "") -> HttpResponseB
     except TooLarge:
         entries = []
         context["too_many"] = True
-    context["entries"] = [(entry, posixpath.join(path, entry.name)) for entry in entries]
-    context["readme"] = _readme(repo, commit, page, entries)
+    context["entries"] = [(entry, file_paths.is_linkable(entry.path)) for entry in entries]
+    context["readme"] = _readme(repo, commit, entries)
     return render(request, "spaces/files.html", context)
 
 
@@ -102,12 +101,10 @@ def _commit(repo: Repository, revision: str) -> Commit:
 
 def _clean(path: str) -> str:
     """Return a path inside the repository; one that is written so as to lead out of it is not found."""
-    if not path:
-        return ""
-    clean = posixpath.normpath(path)
-    if clean.startswith(("/", "..")) or "\x00" in clean:
+    inside = file_paths.clean(path)
+    if inside is None:
         raise Http404("There is no such file.")
-    return "" if clean == "." else clean
+    return inside
 
 
 def _crumbs(path: str) -> list[tuple[str, str]]:
@@ -127,12 +124,6 @@ def _text(repo: Repository, commit: Commit, path: str) -> Text:
     return Text(content.decode("utf-8", "replace").splitlines())
 
 
-def _readme(repo: Repository, commit: Commit, page: SpacePage, entries: list[TreeEntry]) -> SafeString | None:
+def _readme(repo: Repository, commit: Commit, entries: list[TreeEntry]) -> readme.Readme | None:
     found = next((entry for entry in entries if entry.kind == "file" and entry.name.lower() == "readme.md"), None)
-    if found is None:
-        return None
-    try:
-        content = get_forge().read_file(repo, commit.sha, found.path, limit=readme.MAX_README_BYTES)
-    except (NotFound, TooLarge):
-        return None
-    return readme.render(content.decode("utf-8", "replace"), space=page.space, revision=commit.sha)
+    return None if found is None else readme.read(repo, commit.sha, found.path)

@@ -9,7 +9,7 @@ from django import template
 from django.utils import timezone
 from django.utils.html import format_html
 
-from spaces import durations, log_lines, words
+from spaces import durations, file_paths, log_lines, words
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractBaseUser
@@ -21,6 +21,7 @@ register.filter("duration", durations.duration)
 register.filter("rough", durations.rough)
 register.filter("clock", durations.clock)
 register.filter("file_size", durations.file_size)
+register.filter("visible", file_paths.visible)
 
 
 @register.simple_tag

@@ -7,14 +7,12 @@ import re
 import pytest
 
 from spaces import readme
-from spaces.models import Space
 
-SPACE = Space(owner="alice", name="notes")
 AT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def render(text: str) -> str:
-    return readme.render(text, space=SPACE, revision=AT)
+    return readme.render(readme.without_front_matter(text), owner="alice", name="notes", revision=AT)
 
 
 @pytest.mark.parametrize(
@@ -59,3 +57,43 @@ def test_links_that_lead_out_of_the_repository_lead_nowhere() -> None:
 
 def test_foreign_links_say_nothing_about_the_reader() -> None:
     assert 'rel="noopener noreferrer nofollow ugc"' in render("[x](https://example.org/)")
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["a%0Ab", "http://[", "a%ffb", "%00", "%2e%2e/x", "/../x", "..", "&#xD800;%0a", "\\a%0d%0ab", "?x", "a/" * 3000],
+)
+def test_an_address_that_leads_nowhere_is_dropped_without_noise(target: str, recwarn: pytest.WarningsRecorder) -> None:
+    html = render(f'[x]({target}) <a href="{target}">y</a> <img src="{target}" alt="z">')
+    assert "x" in html and "y" in html
+    assert not re.search(r'(href|src)="(?!/spaces/alice/notes/)', html)
+    assert not recwarn.list
+
+
+def test_odd_names_are_linked_as_what_they_are() -> None:
+    assert "/files/..rc?at=" in render("[x](..rc)")
+    assert "/files/a%3Fb%23c%25d%5Ce?at=" in render("[x](a%3Fb%23c%25d%5Ce)")
+    assert "/files/-rf?at=" in render("[x](-rf)")
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["<div>", "<b x={}>", "<p><b>", "[", "![", "[a\n", "<a ", "<!--", "> ", "*a **b ", "<script>", "<table><td>"],
+)
+def test_a_readme_that_is_all_nesting_is_rendered_shallowly(piece: str) -> None:
+    text = readme.beginning("".join(piece.replace("{}", str(n)) for n in range(readme.SHOWN_CHARACTERS)))
+    html = render(text + "\n\n" + "word\n\n" * 100)
+    assert len(html) < 8 * readme.SHOWN_CHARACTERS
+
+
+def test_a_readme_of_too_many_brackets_has_no_links_and_a_usual_one_has() -> None:
+    assert "<a" in render("[x](y) " * 100)
+    assert "<a" not in render("[x](y) " * (readme.BRACKETS + 1))
+
+
+def test_a_long_readme_ends_with_a_whole_line() -> None:
+    text = "a line of it\n" * 10_000
+    assert len(readme.beginning(text)) <= readme.SHOWN_CHARACTERS
+    assert text.startswith(readme.beginning(text) + "\n")
+    assert len(readme.beginning("x" * 100_000)) == readme.SHOWN_CHARACTERS
+    assert readme.beginning("short") == "short"
