@@ -184,6 +184,7 @@ WHITENOISE_AUTOREFRESH = DEBUG
 # --- browsers ------------------------------------------------------------------------------------------------------
 _tls = _public.scheme == "https"
 # Cookies ignore ports, so the names say whose they are; over TLS the prefix pins them to this host.
+SESSION_ENGINE = "openface.sessions"
 SESSION_COOKIE_NAME = "__Host-openface_session" if _tls else "openface_session"
 CSRF_COOKIE_NAME = "__Host-openface_csrf" if _tls else "openface_csrf"
 LANGUAGE_COOKIE_NAME = "openface_language"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from django.db import OperationalError
+from django.contrib.sessions.backends import db
+from django.db import DataError, OperationalError
 from django.test import Client
 from pytest_django import Settings
 
@@ -28,6 +29,24 @@ def test_a_database_that_is_away_is_a_503_and_a_defect_is_a_500(
     assert answer.status_code == status
     assert ("Retry-After" in answer.headers) == (status == 503)
     assert str(error) not in answer.content.decode() or not str(error)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("error", "status"), [(OperationalError("gone"), 503), (DataError("not a text"), 500)])
+def test_the_page_for_a_failure_asks_nothing_of_the_session_that_failed(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, status: int
+) -> None:
+    def fail(self: db.SessionStore) -> None:
+        raise error
+
+    monkeypatch.setattr(db.SessionStore, "load", fail)
+    client = Client(raise_request_exception=False, headers={"Cookie": f"openface_session={'a' * 32}"})
+
+    for path in ("/spaces/", "/nowhere", "/login/"):
+        answer = client.get(path)
+        assert answer.status_code == status
+        assert b"<h1>" in answer.content
+        assert "default-src 'none'" in answer["Content-Security-Policy"]
 
 
 def test_frames_may_come_from_the_runtime_origin_only(settings: Settings) -> None:
