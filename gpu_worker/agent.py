@@ -123,7 +123,7 @@ def read_token(config: WorkerConfig) -> str | None:
 def make_executor(config: WorkerConfig, worker_id: str) -> Executor:
     if config.executor == "process":
         return ProcessExecutor(worker_id, config.data_dir)
-    return ContainerEngine(worker_id)
+    return ContainerEngine(worker_id, limit_defaults=config.limit_defaults)
 
 
 class DataDirLock:

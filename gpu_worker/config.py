@@ -6,12 +6,14 @@ Each wrong setting is one sentence that names it (``ConfigError``, exit code 2).
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from gpu_worker.errors import ConfigError
+from gpu_worker.job_limits import DEFAULT_PIDS, LimitDefaults
 
 DEFAULT_TOKEN_FILE = Path("/run/secrets/openface-worker-enrollment-token")
 DEFAULT_DATA_DIR = Path("/data")
@@ -34,6 +36,8 @@ class WorkerConfig:
     data_dir: Path = DEFAULT_DATA_DIR
     executor: str = "docker"
     simulate_gpus: Path | None = None
+    limit_defaults: LimitDefaults = field(default_factory=LimitDefaults)
+    """For jobs that bring no limits of their own."""
     base_image: str = ""
     """What Dockerfiles with `ARG BASE_IMAGE` build on instead of their default, where no registry is reached."""
 
@@ -65,6 +69,7 @@ def load(environ: Mapping[str, str], overrides: Mapping[str, str | None] | None 
         data_dir=Path(merged.get("WORKER_DATA_DIR", str(DEFAULT_DATA_DIR))).absolute(),
         executor=_executor(merged),
         simulate_gpus=_existing_file(merged, "OPENFACE_SIMULATE_GPUS"),
+        limit_defaults=_limit_defaults(merged),
         base_image=merged.get("OPENFACE_BASE_IMAGE", ""),
     )
 
@@ -119,13 +124,31 @@ def _bind_address(values: Mapping[str, str]) -> str:
         ) from None
 
 
-def _number(values: Mapping[str, str], name: str, default: int, *, highest: int) -> int:
+def _number(values: Mapping[str, str], name: str, default: int, *, highest: int, lowest: int = 0) -> int:
     text = values.get(name)
     if text is None:
         return default
-    if not text.isdecimal() or int(text) > highest:
-        raise ConfigError(f"{name} is {text!r}; it is a whole number from 0 to {highest}.")
+    if not text.isdecimal() or not lowest <= int(text) <= highest:
+        raise ConfigError(f"{name} is {text!r}; it is a whole number from {lowest} to {highest}.")
     return int(text)
+
+
+def _limit_defaults(values: Mapping[str, str]) -> LimitDefaults:
+    return LimitDefaults(
+        # the engine refuses less than 6 MiB
+        memory_mib=_number(values, "JOB_MEMORY_MIB", 0, lowest=6, highest=16 * 1024 * 1024) or None,
+        cpus=_cpus(values),
+        pids=_number(values, "JOB_PIDS", DEFAULT_PIDS, lowest=1, highest=4_194_304),
+    )
+
+
+def _cpus(values: Mapping[str, str]) -> float | None:
+    text = values.get("JOB_CPUS")
+    if text is None:
+        return None
+    if re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,2})?", text, re.ASCII) is None or float(text) < 0.01:
+        raise ConfigError(f"JOB_CPUS is {text!r}; it is a number of CPUs such as 4 or 0.5.")
+    return float(text)
 
 
 def _executor(values: Mapping[str, str]) -> str:

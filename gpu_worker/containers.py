@@ -27,6 +27,7 @@ from gpu_worker.environment import job_environment
 from gpu_worker.errors import EngineError, EngineSilent, JobFailed
 from gpu_worker.executor import Found, Prepared, Runtime, RuntimeState
 from gpu_worker.images import ImageBuilder, find_build_tool, image_tag
+from gpu_worker.job_limits import LimitDefaults, container_limits
 from gpu_worker.journal import JobFacts, JobRecord
 from gpu_worker.process_identity import ProcessIdentity
 from gpu_worker.protocol import Claim, Gpu
@@ -35,7 +36,6 @@ from gpu_worker.sockets import listening_sockets
 logger = logging.getLogger(__name__)
 
 ENGINE_TIMEOUT_SECONDS = 20  # per call; a create with a slow disk took 8 s
-DEFAULT_PIDS = 4096
 LOG_FILE_SIZE, LOG_FILES = "10m", "3"
 STOP_POLL_SECONDS = 0.1
 ROLE_LABEL = "openface.role"  # an image passes its labels on to containers that people start from it: role tells
@@ -47,8 +47,11 @@ class ContainerEngine:
 
     name = "docker"
 
-    def __init__(self, worker_id: str, *, base_url: str | None = None) -> None:
+    def __init__(
+        self, worker_id: str, *, limit_defaults: LimitDefaults | None = None, base_url: str | None = None
+    ) -> None:
         self._worker_id = worker_id
+        self._limit_defaults = limit_defaults or LimitDefaults()
         self._base_url = base_url
         self._local = threading.local()
         self._builder: ImageBuilder | None = None
@@ -126,7 +129,7 @@ class ContainerEngine:
     def _create(
         self, name: str, image: str, facts: JobFacts, environment: Mapping[str, str], assigned: Sequence[Gpu]
     ) -> Container:
-        limits = facts.limits
+        limits = container_limits(facts.limits, self._limit_defaults, self._client().info())
         real = [gpu.uuid for gpu in assigned if not gpu.simulated]
         # no restart policy: only this worker restarts anything, from what the server wants
         return self._client().containers.create(
@@ -140,11 +143,11 @@ class ContainerEngine:
             cap_drop=["ALL"],
             security_opt=["no-new-privileges:true"],
             privileged=False,
-            pids_limit=limits.pids or DEFAULT_PIDS,
-            mem_limit=f"{limits.memory_mib}m" if limits.memory_mib else None,
-            memswap_limit=f"{limits.memory_mib}m" if limits.memory_mib else None,  # no swap beside the limit
-            nano_cpus=int(limits.cpus * 1e9) if limits.cpus else None,
-            shm_size=f"{limits.shm_mib}m" if limits.shm_mib else None,
+            pids_limit=limits.pids,
+            mem_limit=f"{limits.memory_mib}m",
+            memswap_limit=f"{limits.memory_mib}m",  # no swap beside the limit
+            nano_cpus=int(limits.cpus * 1e9),
+            shm_size=f"{facts.limits.shm_mib}m" if facts.limits.shm_mib else None,
             log_config=LogConfig(type="json-file", config={"max-size": LOG_FILE_SIZE, "max-file": LOG_FILES}),
             device_requests=[DeviceRequest(device_ids=real, capabilities=[["gpu"]])] if real else None,
         )

@@ -10,6 +10,7 @@ import pytest
 
 from gpu_worker.config import load
 from gpu_worker.errors import ConfigError
+from gpu_worker.job_limits import LimitDefaults
 
 URL = {"OPENFACE_URL": "http://openface.lan:8090"}
 
@@ -40,6 +41,13 @@ def test_the_defaults_are_careful() -> None:
     assert config.gateway_url(8787) == "http://127.0.0.1:8787"
 
 
+def test_the_limits_of_jobs_can_be_set() -> None:
+    config = load({**URL, "JOB_MEMORY_MIB": "2048", "JOB_CPUS": "1.5", "JOB_PIDS": "300"})
+
+    assert config.limit_defaults == LimitDefaults(memory_mib=2048, cpus=1.5, pids=300)
+    assert load(URL).limit_defaults == LimitDefaults(memory_mib=None, cpus=None, pids=1024)
+
+
 def test_the_first_token_name_wins_over_its_alias() -> None:
     config = load({**URL, "WORKER_ENROLLMENT_TOKEN_FILE": "/a", "WORKER_TOKEN_FILE": "/b"})
 
@@ -64,6 +72,12 @@ def test_a_flag_wins_over_the_environment() -> None:
         ({**URL, "OPENFACE_VERIFY_TLS": "perhaps"}, "OPENFACE_VERIFY_TLS"),
         ({**URL, "OPENFACE_CA_FILE": "/does/not/exist"}, "OPENFACE_CA_FILE"),
         ({**URL, "OPENFACE_EXECUTOR": "podman"}, "executor"),
+        ({**URL, "JOB_MEMORY_MIB": "5"}, "JOB_MEMORY_MIB"),
+        ({**URL, "JOB_MEMORY_MIB": "8g"}, "JOB_MEMORY_MIB"),
+        ({**URL, "JOB_CPUS": "all"}, "JOB_CPUS"),
+        ({**URL, "JOB_CPUS": "0"}, "JOB_CPUS"),
+        ({**URL, "JOB_CPUS": "nan"}, "JOB_CPUS"),
+        ({**URL, "JOB_PIDS": "0"}, "JOB_PIDS"),
     ],
 )
 def test_a_wrong_setting_is_named(environ: dict[str, str], named: str) -> None:

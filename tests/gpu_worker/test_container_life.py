@@ -89,6 +89,17 @@ def test_a_container_is_hardened_and_sees_no_gpu(plane: ControlPlane, make_worke
     assert list(container.attrs["NetworkSettings"]["Networks"]) == [container.name]
 
 
+def test_a_job_without_limits_gets_the_workers(plane: ControlPlane, make_worker: Make, engine: Any) -> None:
+    revision = make_repository(plane.git_root, "box", container_files())
+    make_worker(executor="docker", JOB_MEMORY_MIB="96", JOB_PIDS="60").start()
+    lease = running(plane, "box", revision, limits={})
+
+    [container] = containers_of(engine, lease.id)
+    host = container.attrs["HostConfig"]
+    assert (host["Memory"], host["MemorySwap"], host["PidsLimit"]) == (96 * 1024**2, 96 * 1024**2, 60)
+    assert host["NanoCpus"] == engine.info()["NCPU"] * 10**9
+
+
 def test_a_stop_leaves_no_container_and_no_network(plane: ControlPlane, make_worker: Make, engine: Any) -> None:
     revision = make_repository(plane.git_root, "box", container_files())
     make_worker(executor="docker").start()
