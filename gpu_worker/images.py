@@ -107,8 +107,8 @@ class ImageBuilder:
     ) -> str:
         """Build the repository's Dockerfile; the new image's id.
 
-        Raises JobFailed (``no_dockerfile``, ``build_failed``, ``build_timeout``) or JobInterrupted; a cut build is
-        stopped on the engine too (its RUN steps end with the client).
+        Raises JobFailed (``no_dockerfile``, ``dockerfile_unusable``, ``build_failed``, ``build_timeout``) or
+        JobInterrupted; a cut build is stopped on the engine too (its RUN steps end with the client).
         """
         dockerfile = dockerfile_of(claim, source)
         if self._tool is None:
@@ -162,8 +162,14 @@ class ImageBuilder:
 
 
 def dockerfile_of(claim: Claim, source: Path) -> Path:
-    """The repository's Dockerfile. Raises JobFailed where there is none, or where it points out of the repository."""
+    """The repository's Dockerfile. Raises JobFailed where there is none, or where it is no file of the repository."""
     dockerfile = source / "Dockerfile"
+    if dockerfile.is_symlink() and not dockerfile.resolve().is_relative_to(source.resolve()):
+        raise JobFailed("dockerfile_unusable", "The Dockerfile is a link that leaves the repository.")
+    if dockerfile.is_dir():
+        raise JobFailed("dockerfile_unusable", "The repository's Dockerfile is a directory; it has to be a file.")
+    if dockerfile.is_symlink() and not dockerfile.is_file():
+        raise JobFailed("dockerfile_unusable", "The Dockerfile is a link to a file that is not there.")
     if not dockerfile.is_file():
         if claim.app_file:
             raise JobFailed(
@@ -172,8 +178,6 @@ def dockerfile_of(claim: Claim, source: Path) -> Path:
                 "workers that run containers need a Dockerfile.",
             )
         raise JobFailed("no_dockerfile", "The repository has neither a Dockerfile nor an app_file.")
-    if not dockerfile.resolve().is_relative_to(source.resolve()):
-        raise JobFailed("no_dockerfile", "The Dockerfile is a link that leaves the repository.")
     return dockerfile
 
 

@@ -283,6 +283,8 @@ def _arguments(claim: Claim, source: Path) -> tuple[str, ...]:
             raise JobFailed("no_app_file", "This worker runs plain processes, and the repository names no app_file.")
         raise JobFailed("no_dockerfile", "The repository has neither a Dockerfile nor an app_file.")
     path = source / claim.app_file
+    if path.is_dir() and path.resolve().is_relative_to(source.resolve()):
+        raise JobFailed("no_app_file", f"The app_file {claim.app_file} is a directory; it has to be a file.")
     if not path.resolve().is_relative_to(source.resolve()) or not path.is_file():
         raise JobFailed("no_app_file", f"The app_file {claim.app_file} is not in the repository.")
     if claim.sdk == "streamlit":

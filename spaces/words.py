@@ -62,6 +62,7 @@ REASONS: Mapping[str, _StrPromise] = {
     "disk_floor": gettext_lazy("The worker's disk is too full."),
     "needs_cuda": gettext_lazy("It needs CUDA, which the worker does not have."),
     "no_dockerfile": gettext_lazy("The repository has neither a Dockerfile nor an app_file."),
+    "dockerfile_unusable": gettext_lazy("The repository's Dockerfile is not a file of the repository."),
     "no_app_file": gettext_lazy("This worker runs plain processes, and the repository names no app_file."),
     "commit_gone": gettext_lazy("The commit no longer exists in the repository."),
     "source_failed": gettext_lazy("The repository could not be fetched."),
@@ -252,6 +253,7 @@ def _filled(sentences: Mapping[str, _StrPromise], code: str, facts: Mapping[str,
 
 REMEDIES: Mapping[str, _StrPromise] = {
     "no_dockerfile": gettext_lazy("Add a Dockerfile that starts a web server on port 7860, push it, and start again."),
+    "dockerfile_unusable": gettext_lazy("Put the Dockerfile itself in its place, push it, and start again."),
     "build_failed": gettext_lazy(
         "Mend what the marked lines complain about, push, and start again: the newest commit is built."
     ),

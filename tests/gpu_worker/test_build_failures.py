@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
-from gpu_worker.images import _LastLines
+from gpu_worker.errors import JobFailed
+from gpu_worker.images import _LastLines, dockerfile_of
+from gpu_worker.processes import _arguments
 
 NO_HOST = """#3 [internal] load metadata for docker.io/library/python:3.11-slim
 #3 ERROR: failed to do request: Head "https://registry.example/v2/": dial tcp: lookup registry.example: no such host
@@ -48,3 +53,44 @@ def test_a_failed_build_says_what_failed(said: str, reason: str, sentence: str) 
 
     assert failure.reason == reason
     assert sentence in failure.detail
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("directory", "The repository's Dockerfile is a directory; it has to be a file."),
+        ("link to a directory", "The repository's Dockerfile is a directory; it has to be a file."),
+        ("link to nothing", "The Dockerfile is a link to a file that is not there."),
+        ("link out", "The Dockerfile is a link that leaves the repository."),
+    ],
+)
+@pytest.mark.parametrize("app_file", [None, "app.py"])
+def test_a_dockerfile_that_is_no_file_has_its_own_sentence(
+    tmp_path: Path, kind: str, sentence: str, app_file: str | None
+) -> None:
+    source = tmp_path / "source"
+    (source / "folder").mkdir(parents=True)
+    match kind:
+        case "directory":
+            (source / "Dockerfile").mkdir()
+        case "link to a directory":
+            (source / "Dockerfile").symlink_to("folder")
+        case "link to nothing":
+            (source / "Dockerfile").symlink_to("gone")
+        case "link out":
+            (source / "Dockerfile").symlink_to(tmp_path)
+
+    with pytest.raises(JobFailed) as failure:
+        dockerfile_of(SimpleNamespace(app_file=app_file), source)  # type: ignore[arg-type]
+
+    assert (failure.value.reason, failure.value.detail) == ("dockerfile_unusable", sentence)
+
+
+def test_an_app_file_that_is_a_directory_has_its_own_sentence(tmp_path: Path) -> None:
+    (tmp_path / "app.py").mkdir()
+
+    with pytest.raises(JobFailed) as failure:
+        _arguments(SimpleNamespace(sdk="gradio", app_file="app.py"), tmp_path)  # type: ignore[arg-type]
+
+    assert failure.value.reason == "no_app_file"
+    assert failure.value.detail == "The app_file app.py is a directory; it has to be a file."
