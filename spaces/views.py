@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonRespons
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST, require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from jobs.models import Job
 from jobs.states import JobState
@@ -72,7 +72,7 @@ def history(request: HttpRequest, page: SpacePage) -> HttpResponseBase:
     return render(request, part, context)
 
 
-@require_GET
+@require_safe
 @never_cache
 @space_view
 def status(request: HttpRequest, page: SpacePage) -> HttpResponseBase:

@@ -216,3 +216,10 @@ def test_running_is_not_shown_of_a_silent_worker_even_while_the_keeper_is_down(
     assert "<iframe" not in page(alice, space)
     assert "CPU · Unavailable" in alice.get("/").content.decode()
     assert alice.get("/spaces/alice/notes/status.json").json()["state"] == "unavailable"
+
+
+def test_the_status_for_scripts_may_be_asked_for_its_head_alone(carol: Client) -> None:
+    make_space("alice/notes")
+    answer = carol.head("/spaces/alice/notes/status.json")
+    assert (answer.status_code, answer.content, answer["Content-Type"]) == (200, b"", "application/json")
+    assert carol.post("/spaces/alice/notes/status.json").status_code == 405
