@@ -26,10 +26,9 @@ class Refused(Exception):
 
 
 class Protocol(HttpToolsProtocol):
-    """One connection. What is counted: request lines, header and trailer fields, and whatever stands between chunks."""
+    """One connection. Heads are bounded, and so is what stands between chunks and after them."""
 
-    _head = 0  # bytes of complete fields of this request
-    _unread = 0  # bytes since the parser last found something complete
+    _unread = 0  # bytes since the parser last came to the end of a head, a piece of a body or a message
     _refusal: HTTPStatus | None = None
 
     def data_received(self, data: bytes) -> None:
@@ -40,25 +39,19 @@ class Protocol(HttpToolsProtocol):
                 self.transport.close()
             return
         super().data_received(data)
-        if self._refusal is None and self._head + self._unread > MAX_HEAD_BYTES and not self.transport.is_closing():
+        if self._refusal is None and self._unread > MAX_HEAD_BYTES and not self.transport.is_closing():
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-
-    def on_message_begin(self) -> None:
-        self._head = 0
-        super().on_message_begin()
-
-    def on_url(self, url: bytes) -> None:
-        super().on_url(url)
-        self._count(len(url))
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(len(name) + len(value) + 4)
-        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._unread = 0
+        size, hosts = len(self.url), 0
+        for name, value in self.headers:
+            size += len(name) + len(value) + 4
+            if name == b"host":
+                hosts += 1
+        if size > MAX_HEAD_BYTES:
+            raise self._refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         version = self.parser.get_http_version()
-        hosts = sum(name == b"host" for name, _ in self.headers)
         if hosts > 1 or (hosts == 0 and version == "1.1"):  # RFC 9112 §3.2
             raise self._refused(HTTPStatus.BAD_REQUEST)
         upgrades = self.parser.should_upgrade()
@@ -82,12 +75,6 @@ class Protocol(HttpToolsProtocol):
 
     def _unsupported_upgrade_warning(self) -> None:
         """Say nothing: any browser may offer h2c, and is answered without."""
-
-    def _count(self, size: int) -> None:
-        self._unread = 0
-        self._head += size
-        if self._head > MAX_HEAD_BYTES:
-            raise self._refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def _refused(self, status: HTTPStatus) -> Refused:
         """Note what to answer: the parser turns every exception into its own."""
