@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
@@ -105,9 +106,13 @@ def test_two_leases_share_no_connection(upstream: Upstream):
 def test_what_comes_unasked_ends_a_connection(upstream: Upstream):
     pair = Pair(upstream)
 
+    is_idle, has_come = threading.Event(), threading.Event()
+
     async def answer_twice(asked: Asked) -> None:
         await asked.ok(b"first")
+        assert await asyncio.to_thread(is_idle.wait, 10)
         await asked.answer(EVIL)
+        has_come.set()
 
     upstream.handler = answer_twice
 
@@ -116,7 +121,9 @@ def test_what_comes_unasked_ends_a_connection(upstream: Upstream):
         bodies = []
         for _ in range(2):
             bodies.append(await ask(pool, pair.first)())
-            await asyncio.sleep(0.1)  # what comes unasked has come
+            is_idle.set()
+            assert await asyncio.to_thread(has_come.wait, 10)
+            await asyncio.sleep(0.1)  # for this loop to read what has come
         await pool.close()
         return bodies
 
