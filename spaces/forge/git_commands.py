@@ -162,6 +162,8 @@ async def _feed(stdin: asyncio.StreamWriter, body: AsyncIterator[bytes]) -> None
     """Copy the body to git. Git may have read enough and hang up; that is not an error of the body."""
     try:
         async for chunk in body:
+            if stdin.is_closing():  # uvloop would call a write a mistake of ours
+                break
             stdin.write(chunk)
             await stdin.drain()
     except (BrokenPipeError, ConnectionResetError):
