@@ -119,20 +119,21 @@ def test_a_slow_app_holds_the_browser_back(data_plane: DataPlane, run_space: Run
     def send(client: socket.socket) -> None:
         nonlocal sent
         piece = b"x" * 65536
-        for _ in range(1000):
+        for _ in range(4000):
             client.sendall(piece)
             sent += len(piece)
 
     with data_plane.connect() as client:
-        client.sendall(HEAD + b"Content-Length: 65536000\r\n\r\n")
+        client.sendall(HEAD + b"Content-Length: 262144000\r\n\r\n")
         sender = threading.Thread(target=send, args=(client,))
         sender.start()
         held_at = settled(lambda: sent)
         go_on.set()
         sender.join(20)
 
-    assert held_at < 500 * 65536
-    assert sent == 1000 * 65536
+    # Six sockets' buffers, which the kernel grows as it likes; a small part of the 4000 pieces.
+    assert held_at < 1600 * 65536
+    assert sent == 4000 * 65536
 
 
 def test_an_early_answer_arrives(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):

@@ -300,7 +300,7 @@ def test_a_slow_app_holds_the_browser_back(dial: Callable[..., ClientConnection]
 
     def send(client: ClientConnection) -> None:
         nonlocal sent
-        for _ in range(64):
+        for _ in range(256):
             client.send(b"x" * MIB)
             sent += 1
 
@@ -310,9 +310,10 @@ def test_a_slow_app_holds_the_browser_back(dial: Callable[..., ClientConnection]
         held_at = settled(lambda: sent)
         go_on.set()
         sender.join(30)
-        until(lambda: got == 64)
+        until(lambda: got == 256)
 
-    assert held_at < 40  # kernels and a few messages in between; not all 64
+    # Six sockets' buffers, which the kernel grows as it likes, and a few messages in between; a small part of it all.
+    assert held_at < 100
 
 
 def test_who_may_not_look_any_more_is_sent_away(
