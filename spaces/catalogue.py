@@ -78,7 +78,8 @@ def sync(repo: Repository) -> Space:
 def row_at(repo: Repository, commit: Commit, front: front_matter.FrontMatter) -> Space:
     """Return the repository's row with the head that the caller has just read; nothing is read twice."""
     space = _row_with_facts(repo, Space.objects.filter(repository_id=repo.id).first())
-    _remember(space, front, commit)
+    if space.head_revision != commit.sha or _is_stale(space, FRESH):
+        _remember(space, front, commit)
     return space
 
 
