@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from benchmarks.measurement import Measurement, below, percentile
+from benchmarks.measurement import Measurement, below, cpu_seconds, percentile
 from benchmarks.plain_worker import PlainWorker
 from tests.e2e.world import World, eventually
 
@@ -22,12 +22,15 @@ def measure(world: World) -> list[Measurement]:
     worker = PlainWorker(world.web, token, "plain")
     owner = world.portal("owner")
     worker.listen_and_claim()
-    milliseconds = []
+    web = world.stack.supervisor.pid("web") or 0
+    milliseconds, cpu = [], []
     for number in range(1, WARM_UP + STARTS + 1):
         form = owner.prepare(f"/spaces/{space}/start")
+        cpu_before = cpu_seconds(web)
         pressed = time.monotonic()
         owner.send(form)
         eventually(lambda number=number: len(worker.claims) == number, "the job was delivered")  # type: ignore[misc]
+        cpu.append((cpu_seconds(web) - cpu_before) * 1000)
         answered, job = worker.claims[-1]
         milliseconds.append((answered - pressed) * 1000)
         worker.report(
@@ -39,4 +42,5 @@ def measure(world: World) -> list[Measurement]:
     return [
         below("start_to_delivered_ms_p50", percentile(kept, 0.5), "ms", GOAL_MS),
         Measurement("start_to_delivered_ms_p95", round(percentile(kept, 0.95), 2), "ms"),
+        Measurement("start_to_delivered_web_cpu_ms_mean", round(sum(cpu) / len(cpu), 1), "CPU ms"),
     ]
