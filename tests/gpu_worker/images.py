@@ -22,6 +22,7 @@ def container_files(**changes: str) -> dict[str, str | bytes]:
     return {
         "Dockerfile": DOCKERFILE,
         "index.html": "hello from a container",
-        "busybox": BUSYBOX.read_bytes(),
+        # Tests are collected on machines without an engine too, which need no busybox either.
+        "busybox": BUSYBOX.read_bytes() if BUSYBOX.exists() else b"",
         **changes,
     }
