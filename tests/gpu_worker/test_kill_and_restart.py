@@ -243,9 +243,11 @@ def end_app(kind: Kind, lease: Lease) -> None:
 
 def test_logs_are_whole_after_kills(plane: ControlPlane, make_worker: Make) -> None:
     lines = 400
-    counting = (
+    counting = (  # one write a line: unbuffered, print makes several, and others of the app write too
         "import os, threading, time\n"
-        f"def count():\n    for n in range({lines}):\n        print('line', n, 'ü', flush=True); time.sleep(0.01)\n"
+        "def count():\n"
+        f"    for n in range({lines}):\n"
+        "        os.write(1, f'line {n} ü\\n'.encode()); time.sleep(0.01)\n"
         "threading.Thread(target=count).start()\n"
     )
     revision = make_repository(plane.git_root, "talker", {"app.py": counting + WEB_APP})

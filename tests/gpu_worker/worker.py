@@ -137,6 +137,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *arguments):
         pass
 
+class Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, *arguments):
+        pass  # a worker killed in a probe leaves a broken connection, whose traceback would break into other lines
+
 print("listening on", os.environ["PORT"], flush=True)
-http.server.ThreadingHTTPServer(("0.0.0.0", int(os.environ["PORT"])), Handler).serve_forever()
+Server(("0.0.0.0", int(os.environ["PORT"])), Handler).serve_forever()
 """
