@@ -1,21 +1,35 @@
 """May this worker take this kind of job, and if not, why not. Pure: plain data in, a placement or a refusal out.
 
 The claim and every "why is it waiting?" ask the same function, so that the two can never disagree.
-Sizes are MiB. For now a GPU job takes whole GPUs; `vram_mib` is the least a GPU must have.
+Sizes are MiB. The arithmetic of one GPU is in `jobs.vram`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-Kind = Literal["cpu", "gpu"]
+from jobs import vram
+from jobs.vram import GpuOffer, Held, Obstacle, Share
 
-# Desktop and driver use that does not keep a GPU from counting as idle.
-IDLE_FOREIGN_MIB = 1536
-IDLE_FOREIGN_SHARE = 0.10
+__all__ = [
+    "GpuOffer",
+    "GpuRefusal",
+    "Held",
+    "Placement",
+    "Refusal",
+    "RequirementSpec",
+    "Share",
+    "WorkerOffer",
+    "could_if_empty",
+    "fits",
+    "gigabytes",
+]
+
+Kind = Literal["cpu", "gpu"]
 
 
 @dataclass(frozen=True)
@@ -28,37 +42,6 @@ class RequirementSpec:
     exclusive: bool = False
     features: tuple[str, ...] = ()
     worker_id: uuid.UUID | None = None  # an operator named this one
-
-
-@dataclass(frozen=True)
-class Held:
-    """VRAM of a GPU that one of our leases holds."""
-
-    lease_id: uuid.UUID
-    mib: int
-    exclusive: bool
-    used_mib: int | None = None  # measured; None: not measurable there
-    name: str = ""  # owner/repo
-
-
-@dataclass(frozen=True)
-class GpuOffer:
-    """One GPU as last reported, with what is reserved on it."""
-
-    gpu_id: int
-    uuid: str
-    index: int
-    model: str
-    total_mib: int
-    free_mib: int | None
-    healthy: bool = True
-    error: str = ""
-    mig: bool = False
-    simulated: bool = False
-    present: bool = True
-    reserved: tuple[Held, ...] = ()
-    foreign_mib: int = 0
-    foreign: tuple[tuple[int, str, int], ...] = ()  # pid, name, MiB
 
 
 @dataclass(frozen=True)
@@ -82,13 +65,20 @@ class WorkerOffer:
     offline_since: datetime | None = None
     remote_enabled: bool = True
     simulated_allowed: bool = False
+    # How many it may run at once, where known; what is free of them is above.
+    gpu_slots: int = 0
+    cpu_slots: int = 0
 
 
 @dataclass(frozen=True)
 class Placement:
-    """It fits, on these GPUs (none for a CPU job)."""
+    """It fits, with these shares of GPUs (none for a CPU job)."""
 
-    gpus: tuple[GpuOffer, ...] = ()
+    shares: tuple[Share, ...] = ()
+
+    @property
+    def gpus(self) -> tuple[GpuOffer, ...]:
+        return tuple(share.gpu for share in self.shares)
 
 
 @dataclass(frozen=True)
@@ -120,6 +110,17 @@ def fits(offer: WorkerOffer, spec: RequirementSpec, *, mode: str) -> Placement |
     if spec.kind == "cpu":
         return Placement() if offer.free_cpu_slots > 0 else _full(offer, "CPU")
     return _place_on_gpus(offer, spec)
+
+
+def could_if_empty(offer: WorkerOffer, spec: RequirementSpec, *, mode: str) -> bool:
+    """Whether it would fit if nothing of ours were on the worker: what others use, health and standing stay."""
+    empty = dataclasses.replace(
+        offer,
+        free_gpu_slots=max(offer.free_gpu_slots, offer.gpu_slots),
+        free_cpu_slots=max(offer.free_cpu_slots, offer.cpu_slots),
+        gpus=tuple(vram.emptied(gpu) for gpu in offer.gpus),
+    )
+    return isinstance(fits(empty, spec, mode=mode), Placement)
 
 
 def _not_this_worker(offer: WorkerOffer, spec: RequirementSpec) -> Refusal | None:
@@ -165,67 +166,101 @@ def _full(offer: WorkerOffer, what: str) -> Refusal:
 
 
 def _place_on_gpus(offer: WorkerOffer, spec: RequirementSpec) -> Placement | Refusal:
-    refusals = {gpu.uuid: _whole_gpu_refusal(offer, gpu, spec) for gpu in offer.gpus}
-    free = [gpu for gpu in offer.gpus if refusals[gpu.uuid] is None]
-    if len(free) >= spec.gpu_count:
+    found = [(gpu, _share_of(offer, gpu, spec)) for gpu in offer.gpus]
+    shares = [each for _, each in found if isinstance(each, Share)]
+    if len(shares) >= spec.gpu_count:
         if offer.free_gpu_slots < 1:
             return _full(offer, "GPU")
-        # Best fit: the smallest cards that do, so that the large ones stay free for who needs them.
-        chosen = sorted(free, key=lambda gpu: (gpu.total_mib, gpu.index, gpu.uuid))[: spec.gpu_count]
-        return Placement(tuple(chosen))
-    per_gpu = tuple(refusal for refusal in refusals.values() if refusal)
-    could = [gpu for gpu in offer.gpus if _never(gpu, spec) is None]
-    if len(could) < spec.gpu_count:
+        return Placement(tuple(sorted(shares, key=_best_fit)[: spec.gpu_count]))
+    obstacles = [(gpu, each) for gpu, each in found if isinstance(each, Obstacle)]
+    per_gpu = tuple(_gpu_refusal(offer, gpu, obstacle, spec) for gpu, obstacle in obstacles)
+    suitable = len(offer.gpus) - sum(obstacle.never for _, obstacle in obstacles)
+    if suitable < spec.gpu_count:
         return Refusal(
             "too_few_gpus",
-            f"{offer.name} has {len(could)} suitable GPUs; {spec.gpu_count} are needed.",
+            f"{offer.name} has {suitable} suitable GPUs; {spec.gpu_count} are needed.",
             never=True,
-            facts={"suitable": len(could), "needed": spec.gpu_count},
+            facts={"suitable": suitable, "needed": spec.gpu_count},
             per_gpu=per_gpu,
         )
     sentence = per_gpu[0].sentence if len(per_gpu) == 1 else f"No GPU of {offer.name} is free enough."
     return Refusal("gpus_busy", sentence, per_gpu=per_gpu)
 
 
-def _whole_gpu_refusal(offer: WorkerOffer, gpu: GpuOffer, spec: RequirementSpec) -> GpuRefusal | None:
-    """Why this GPU cannot be given as a whole now, or None."""
-    where = f"{offer.name} / {gpu.model}"
-    never = _never(gpu, spec)
-    if never:
-        return GpuRefusal(gpu, never[0], f"{where}: {never[1]}")
-    if gpu.simulated and not offer.simulated_allowed:
-        return GpuRefusal(gpu, "gpu_simulated", f"{where}: it is simulated, and this server takes real ones only")
-    if not gpu.present:
-        return GpuRefusal(gpu, "gpu_gone", f"{where}: the driver does not list it any more")
-    if not gpu.healthy:
-        return GpuRefusal(gpu, "gpu_unhealthy", f"{where}: {gpu.error or 'it does not answer'}")
-    if gpu.reserved:
-        holders = ", ".join(sorted({held.name or "a job" for held in gpu.reserved}))
-        return GpuRefusal(gpu, "gpu_reserved", f"{where}: reserved for {holders}", {"holders": holders})
-    if gpu.foreign_mib > max(IDLE_FOREIGN_MIB, IDLE_FOREIGN_SHARE * gpu.total_mib):
-        return GpuRefusal(gpu, "gpu_foreign_use", f"{where}: {_foreign_sentence(gpu)}", _foreign_facts(gpu))
-    return None
+def _best_fit(share: Share) -> tuple[int, int, int, str]:
+    """Where least is left for others comes first: large cards and large gaps stay free for who needs them."""
+    return vram.left_after(share), share.gpu.total_mib, share.gpu.index, share.gpu.uuid
 
 
-def _never(gpu: GpuOffer, spec: RequirementSpec) -> tuple[str, str] | None:
+def _share_of(offer: WorkerOffer, gpu: GpuOffer, spec: RequirementSpec) -> Share | Obstacle:
+    """What the job would get of this GPU now, or what is in its way."""
     if gpu.mig:
-        return "gpu_mig", "it is split into MIG instances"
-    if spec.vram_mib is not None and gpu.total_mib < spec.vram_mib:
-        return "gpu_too_small", f"it has {gigabytes(gpu.total_mib)}, {gigabytes(spec.vram_mib)} are needed"
-    return None
+        return Obstacle("gpu_mig", never=True)
+    share = vram.share_of(gpu, spec.vram_mib, whole=spec.exclusive)
+    if isinstance(share, Obstacle) and share.never:
+        return share
+    if gpu.simulated and not offer.simulated_allowed:
+        return Obstacle("gpu_simulated")
+    if not gpu.present:
+        return Obstacle("gpu_gone")
+    if gpu.elsewhere:
+        return Obstacle("gpu_elsewhere", {"other": gpu.elsewhere})
+    if not gpu.healthy:
+        return Obstacle("gpu_unhealthy", {"error": gpu.error})
+    return share
 
 
-def _foreign_facts(gpu: GpuOffer) -> dict[str, Any]:
-    free = gpu.total_mib - gpu.foreign_mib if gpu.free_mib is None else gpu.free_mib
-    names = ", ".join(f"{name} (pid {pid})" for pid, name, _ in gpu.foreign[:3])
-    return {"free_mib": free, "total_mib": gpu.total_mib, "foreign_mib": gpu.foreign_mib, "processes": names}
+def _gpu_refusal(offer: WorkerOffer, gpu: GpuOffer, obstacle: Obstacle, spec: RequirementSpec) -> GpuRefusal:
+    facts = {**_facts(gpu, spec), **obstacle.facts}
+    return GpuRefusal(gpu, obstacle.code, f"{offer.name} / {gpu.model}: {_sentence(obstacle.code, facts)}", facts)
 
 
-def _foreign_sentence(gpu: GpuOffer) -> str:
-    facts = _foreign_facts(gpu)
-    free, total, foreign = (gigabytes(facts[key]) for key in ("free_mib", "total_mib", "foreign_mib"))
-    processes = f": {facts['processes']}" if facts["processes"] else ""
-    return f"{free[:-3]} of {total} free, {foreign} used by processes that are not ours{processes}"
+def _facts(gpu: GpuOffer, spec: RequirementSpec) -> dict[str, Any]:
+    """The figures of a refusal; sizes in MiB."""
+    foreign = vram.foreign_mib(gpu)
+    names = ", ".join(f"{name} (pid {pid})" if pid else name for pid, name, _ in gpu.foreign[:3])
+    return {
+        "total_mib": gpu.total_mib,
+        "free_mib": max(0, gpu.total_mib - foreign) if gpu.free_mib is None else gpu.free_mib,
+        "foreign_mib": foreign,
+        "processes": names,
+        "reserved_mib": vram.reserved_mib(gpu),
+        "available_mib": vram.available_mib(gpu),
+        "needed_mib": spec.vram_mib,
+        "holders": ", ".join(sorted({held.name or "a job" for held in gpu.reserved})),
+    }
+
+
+def _sentence(code: str, facts: dict[str, Any]) -> str:
+    """Why one GPU cannot be given, in English and without its name."""
+    total, free, foreign = (gigabytes(facts[key]) for key in ("total_mib", "free_mib", "foreign_mib"))
+    needed = gigabytes(facts["needed_mib"] or 0)
+    match code:
+        case "gpu_mig":
+            return "it is split into MIG instances"
+        case "gpu_too_small":
+            return f"it has {total}, {needed} are needed"
+        case "gpu_size_unknown":
+            return f"its driver does not tell how much memory it has, {needed} are needed"
+        case "gpu_simulated":
+            return "it is simulated, and this server takes real ones only"
+        case "gpu_gone":
+            return "the driver does not list it any more"
+        case "gpu_elsewhere":
+            return f"{facts['other']} reports the same GPU since"
+        case "gpu_unhealthy":
+            return str(facts["error"] or "it does not answer")
+        case "gpu_reserved":
+            return f"reserved for {facts['holders']}"
+        case "gpu_unmeasured":
+            whole = "it is given as a whole, for what each job uses cannot be measured there"
+            return f"{whole}: reserved for {facts['holders']}"
+        case "gpu_vram_reserved":
+            available, reserved = gigabytes(facts["available_mib"]), gigabytes(facts["reserved_mib"])
+            return f"{available} of {total} available, {needed} needed; {reserved} reserved for {facts['holders']}"
+        case _:
+            processes = f": {facts['processes']}" if facts["processes"] else ""
+            return f"{free[:-3]} of {total} free, {foreign} used by processes that are not ours{processes}"
 
 
 def gigabytes(mib: int) -> str:

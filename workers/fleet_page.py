@@ -214,6 +214,8 @@ def _keys(offer: GpuOffer, line: WorkerLine, reader: Reader) -> list[Key]:
         keys.append(Key("foreign", _("not ours"), _foreign(offer, reader)))
     if not offer.present:
         keys.append(Key("", "", words.gpu_refusal("gpu_gone") or ""))
+    elif offer.elsewhere:
+        keys.append(Key("", "", words.gpu_refusal("gpu_elsewhere", other=offer.elsewhere) or ""))
     elif not offer.healthy:
         keys.append(Key("", "", offer.error or words.gpu_refusal("gpu_unhealthy") or ""))
     elif line.online and offer.free_mib is not None and not any(held.exclusive for held in offer.reserved):

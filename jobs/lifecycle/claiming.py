@@ -19,7 +19,7 @@ from jobs.errors import StaleLease, SupersededSession
 from jobs.lifecycle.submission import lock_worker, spec_of
 from jobs.lifecycle.transition import Cause, move, release
 from jobs.models import Job, Lease, Requirement, Reservation
-from jobs.scheduling import Placement, RequirementSpec, WorkerOffer
+from jobs.scheduling import Placement, WorkerOffer
 from jobs.states import Event
 from jobs.tokens import newest_key_id
 
@@ -79,9 +79,9 @@ def claim_next(worker_id: uuid.UUID, *, session: int, free_gpu: int, free_cpu: i
         found = _pick(offer)
         if found is None:
             return None
-        job, placement, spec, now = found
+        job, placement, now = found
         lease = _lease(job, worker_id, session=session, key=key, now=now)
-        _reserve(lease, placement, spec)
+        _reserve(lease, placement)
         cause = Cause("claimed", f"{worker.name} took it.", lease, worker_name=worker.name)
         move(job, Event.CLAIM, cause, now=now, worker_id=worker_id, attempts=job.attempts + 1)
         return Claim(job, lease, tuple(gpu.uuid for gpu in placement.gpus))
@@ -103,13 +103,12 @@ def _narrow(offer: WorkerOffer, *, free_gpu: int, free_cpu: int) -> WorkerOffer:
     )
 
 
-def _pick(offer: WorkerOffer) -> tuple[Job, Placement, RequirementSpec, datetime] | None:
-    """The oldest job that fits, locked; its place and its needs; and the database's time."""
+def _pick(offer: WorkerOffer) -> tuple[Job, Placement, datetime] | None:
+    """The oldest job that fits, locked; its place; and the database's time."""
     placements: dict[int, Placement] = {}
-    specs: dict[int, RequirementSpec] = {}
     only_batch: dict[int, bool] = {}
     for row in Requirement.objects.raw(CLASSES_WITH_WORK):
-        specs[row.pk] = spec = spec_of(row)
+        spec = spec_of(row)
         for mode in (Job.Mode.SERVICE, Job.Mode.BATCH):
             placement = scheduling.fits(offer, spec, mode=mode)
             if isinstance(placement, Placement):
@@ -123,7 +122,7 @@ def _pick(offer: WorkerOffer) -> tuple[Job, Placement, RequirementSpec, datetime
         locked = Job.objects.raw(OLDEST_UNLOCKED, [list(placements), modes, MAX_ATTEMPTS, heads, MAX_ATTEMPTS])
         for job in locked:
             picked_at: datetime = job.picked_at  # type: ignore[attr-defined]  # the query's own column
-            return job, placements[job.requirement_id], specs[job.requirement_id], picked_at
+            return job, placements[job.requirement_id], picked_at
     return None
 
 
@@ -144,10 +143,10 @@ def _lease(job: Job, worker_id: uuid.UUID, *, session: int, key: str, now: datet
     )
 
 
-def _reserve(lease: Lease, placement: Placement, spec: RequirementSpec) -> None:
-    if not placement.gpus:
-        return
+def _reserve(lease: Lease, placement: Placement) -> None:
     Reservation.objects.bulk_create(
-        Reservation(lease=lease, gpu_id=gpu.gpu_id, mib=spec.vram_mib or gpu.total_mib, exclusive=True)
-        for gpu in placement.gpus
+        [
+            Reservation(lease=lease, gpu_id=share.gpu.gpu_id, mib=share.mib, exclusive=share.exclusive)
+            for share in placement.shares
+        ]
     )
