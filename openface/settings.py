@@ -78,6 +78,8 @@ OPENFACE_GPU_WORKER_HEARTBEAT_SECONDS = env.float("OPENFACE_GPU_WORKER_HEARTBEAT
 OPENFACE_GPU_WORKER_POLL_SECONDS = env.float("OPENFACE_GPU_WORKER_POLL_SECONDS", default=15)
 OPENFACE_STOP_AFTER_DISCONNECT_SECONDS = env.float("OPENFACE_STOP_AFTER_DISCONNECT_SECONDS", default=0)  # 0: off
 OPENFACE_STOP_GRACE_SECONDS = env.float("OPENFACE_STOP_GRACE_SECONDS", default=10)
+# After so long in the line, a GPU job is no longer passed by younger ones that need less (`jobs.patience`).
+OPENFACE_PATIENCE_SECONDS = env.float("OPENFACE_PATIENCE_SECONDS", default=600)
 OPENFACE_KEEPER_SECONDS = env.float("OPENFACE_KEEPER_SECONDS", default=2)
 OPENFACE_ALIVE_SECONDS = env.float("OPENFACE_ALIVE_SECONDS", default=5)  # how often web processes stamp alive_at
 # Per worker and process; races and benches run above them.

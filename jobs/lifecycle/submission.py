@@ -14,7 +14,9 @@ from jobs.audit import Actor, actor_name
 from jobs.clock import now_and_up_since
 from jobs.lifecycle.stopping import want_stopped
 from jobs.lifecycle.transition import Cause, write_event
-from jobs.models import Job, Requirement
+from jobs.models import Job
+from jobs.requirements import requirement_row
+from jobs.requirements import spec_of as spec_of
 from jobs.scheduling import RequirementSpec
 from jobs.states import JobState
 
@@ -75,7 +77,7 @@ def submit(submission: Submission, *, actor: Actor = None, replace: bool = False
         write_event(job, "submitted", Cause(actor=actor_name(actor)), before=None, after=JobState.QUEUED)
         notices.publish("job", job=job.pk, space=job.space_id)
         if job.blocked_by_id is None:
-            notices.publish("work")
+            notices.publish("work", job=job.pk)
     return job
 
 
@@ -83,31 +85,6 @@ def _lock_space(space_id: int) -> None:
     """Two starts of one Space wait for each other here, so that the second finds the first's job."""
     spaces = apps.get_model("spaces", "Space").objects
     spaces.select_for_update(no_key=True).only("pk").get(pk=space_id)
-
-
-def requirement_row(spec: RequirementSpec) -> Requirement:
-    """The one row for this class of needs; made on first use."""
-    row, _ = Requirement.objects.get_or_create(
-        kind=spec.kind,
-        gpu_count=spec.gpu_count,
-        vram_mib=spec.vram_mib,
-        exclusive=spec.exclusive,
-        features=sorted(set(spec.features)),
-        worker_id=spec.worker_id,  # type: ignore[misc]  # a null key is a value here: "no worker was named"
-    )
-    return row
-
-
-def spec_of(row: Requirement) -> RequirementSpec:
-    """The class as plain data."""
-    return RequirementSpec(
-        kind="gpu" if row.kind == Requirement.Kind.GPU else "cpu",
-        gpu_count=row.gpu_count,
-        vram_mib=row.vram_mib,
-        exclusive=row.exclusive,
-        features=tuple(row.features),
-        worker_id=row.worker_id,
-    )
 
 
 def lock_worker(worker_id: uuid.UUID) -> Any:

@@ -1,0 +1,102 @@
+"""Which job a worker gets: the oldest unlocked one of the classes that fit it.
+
+SQL holds no rule. The heads of the line say which classes have work; Python decides per class whether it fits
+(`jobs.scheduling`) and how far down the line it may be taken (`jobs.patience`); the database then finds and locks the
+oldest job. Two statements, whose cost does not grow with the length of the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from jobs import patience, scheduling
+from jobs.models import Job
+from jobs.patience import MAX_ATTEMPTS, Head
+from jobs.scheduling import Placement, Refusal, WorkerOffer
+
+# How many heads of each class to look at. More only when all of them are locked by other claims at this moment. The
+# last exceeds what all connections of a database can have locked, so that whoever is told "nothing" could have had
+# nothing.
+HEADS = (4, 64, 1024)
+_END_OF_LINE = 2**63 - 1
+
+# The inner look-up walks one partial index per class and takes no lock; the outer locks one row and re-checks it.
+# The lock leaves room for the key-share locks of event inserts: behind those, SKIP LOCKED would skip a fitting job.
+OLDEST_UNLOCKED = """
+    SELECT j.*, statement_timestamp() AS picked_at
+    FROM unnest(%s::bigint[], %s::boolean[], %s::bigint[]) AS c (requirement_id, only_batch, before)
+    CROSS JOIN LATERAL (
+        SELECT id, seq FROM jobs_job
+        WHERE requirement_id = c.requirement_id AND state = 'queued' AND blocked_by_id IS NULL
+          AND seq < c.before AND attempts < %s AND (NOT c.only_batch OR mode = 'batch')
+        ORDER BY seq LIMIT %s
+    ) head
+    JOIN jobs_job j ON j.id = head.id
+    WHERE j.state = 'queued' AND j.blocked_by_id IS NULL AND j.attempts < %s
+    ORDER BY j.seq
+    LIMIT 1
+    FOR NO KEY UPDATE OF j SKIP LOCKED
+"""
+
+
+@dataclass(frozen=True)
+class Picked:
+    """A locked job, its place on the worker, and the database's time."""
+
+    job: Job
+    placement: Placement
+    at: datetime
+
+
+@dataclass(frozen=True)
+class _Takeable:
+    """A class of which the worker may take jobs: where they would go, and up to which place in the line."""
+
+    placement: Placement
+    only_batch: bool
+    before: int = _END_OF_LINE
+
+
+def pick(offer: WorkerOffer) -> Picked | None:
+    """Lock and return the oldest job that the worker may take; None where there is none that nobody else holds.
+
+    The worker's row must be locked, and the offer read after that.
+    """
+    takeable = _takeable(offer, patience.heads())
+    if not takeable:
+        return None
+    classes = [list(takeable), [c.only_batch for c in takeable.values()], [c.before for c in takeable.values()]]
+    for limit in HEADS:
+        for job in Job.objects.raw(OLDEST_UNLOCKED, [*classes, MAX_ATTEMPTS, limit, MAX_ATTEMPTS]):
+            at: datetime = job.picked_at  # type: ignore[attr-defined]  # the query's own column
+            return Picked(job, takeable[job.requirement_id].placement, at)
+    return None
+
+
+def _takeable(offer: WorkerOffer, line: Iterable[Head]) -> dict[int, _Takeable]:
+    """The classes that fit, by the id of their row."""
+    line = list(line)
+    protected = patience.protected_among(offer, line)
+    behind = patience.left_for_others(offer, protected) if protected else offer
+    found: dict[int, _Takeable] = {}
+    for head in line:
+        kept_back = protected is not None and head.spec.kind == "gpu"
+        taken = _fitting(behind if kept_back else offer, head)
+        if taken is None and kept_back and protected is not None and head.seq < protected.seq:
+            taken = _fitting(offer, head, before=protected.seq)
+        if taken is not None:
+            found[head.requirement_id] = taken
+    return found
+
+
+def _fitting(offer: WorkerOffer, head: Head, *, before: int = _END_OF_LINE) -> _Takeable | None:
+    answer = scheduling.fits(offer, head.spec, mode=Job.Mode.SERVICE)
+    if isinstance(answer, Placement):
+        return _Takeable(answer, only_batch=False, before=before)
+    if isinstance(answer, Refusal) and answer.code == "gateway_unreachable":  # which a batch job does not need
+        answer = scheduling.fits(offer, head.spec, mode=Job.Mode.BATCH)
+        if isinstance(answer, Placement):
+            return _Takeable(answer, only_batch=True, before=before)
+    return None
