@@ -40,7 +40,7 @@ from gpu_worker.gateway import Gateway
 from gpu_worker.gpus import GpuProbe, NvmlProbe, SimulatedProbe, read_simulated
 from gpu_worker.heartbeat import Heartbeat
 from gpu_worker.holdings import Holdings
-from gpu_worker.inventory import take_inventory
+from gpu_worker.inventory import record_from_labels, take_inventory
 from gpu_worker.journal import JobFacts, JobRecord, Journal
 from gpu_worker.link import Link
 from gpu_worker.machine import Machine
@@ -60,6 +60,7 @@ TICK_SECONDS = 0.2
 FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 0.5, 15.0
 SHUTDOWN_SECONDS = 8.0  # below the 10 s that docker stop and compose give
 REVOKED_SECONDS = 60.0
+ENGINE_RETRY_SECONDS = 1.0
 LEAVE_GRACE_SECONDS = 10.0
 
 
@@ -156,6 +157,7 @@ class _Agent:
         """Ends the waits inside calls; set only when the last reports are out."""
         self._final: Final | None = None
         self._signals = 0
+        self._looked_at = 0.0
         self._gateway = Gateway(config.bind_address, config.gateway_port)
 
     # -- life --------------------------------------------------------------------------------------------------
@@ -206,6 +208,7 @@ class _Agent:
             intervals=lambda: self._link.intervals,
             contact_at=lambda: self._link.contact_at or self._started_at,
             on_final=self._on_final,
+            unknown_lease_seconds=config.unknown_lease_seconds,
         )
         self._started_at = time.monotonic()
 
@@ -226,6 +229,7 @@ class _Agent:
                 },
             )
         loops = self._start_loops() if not self._stop.is_set() else []
+        latecomers: frozenset[str] = frozenset()
         while not self._stop.wait(TICK_SECONDS):
             if self._heartbeat.wedged():
                 logger.critical(
@@ -235,6 +239,8 @@ class _Agent:
             if not self._link.inventory_done:
                 self._take_inventory()
                 self._confirm()
+            else:
+                latecomers = self._adopt_latecomers(latecomers)
         return self._end(loops)
 
     def _start_loops(self) -> list[threading.Thread]:
@@ -282,6 +288,26 @@ class _Agent:
             self._hold(record, claim=None)
         self._link.inventory_done = True
 
+    def _adopt_latecomers(self, seen: frozenset[str]) -> frozenset[str]:
+        """Take in what appeared without us: a create whose answer was lost, a restored snapshot of the engine.
+
+        Nobody else would ever remove it. *seen* are those of the picture before: only what is in two pictures is
+        really there, for one picture may be older than the end of a job. Each goes on as the server has said in a
+        heartbeat that listed it. Returns what of this picture is not in hand.
+        """
+        picture = self._machine.newest
+        if picture is None or picture.found is None or picture.taken_at == self._looked_at:
+            return seen
+        self._looked_at = picture.taken_at
+        held = {runner.facts.lease for runner in self._holdings.all()}
+        unheld = {one.facts.lease: one for one in picture.found if one.facts.lease not in held}
+        for lease in seen & unheld.keys() & self._link.instructions.keys():
+            instruction = self._link.instructions[lease]
+            runner = self._hold(record_from_labels(unheld[lease]), claim=None)
+            runner.obey(instruction, asked_at=0.0)
+            runner.confirm(instruction)
+        return frozenset(unheld)
+
     def _clear_strays(self, leases: set[str]) -> None:
         try:
             if isinstance(self._executor, ContainerEngine):
@@ -303,11 +329,12 @@ class _Agent:
         )
         self._hold(record, claim=claim)
 
-    def _hold(self, record: JobRecord, *, claim: Claim | None) -> None:
+    def _hold(self, record: JobRecord, *, claim: Claim | None) -> JobRunner:
         runner = JobRunner(record, self._workshop, claim=claim, on_end=self._on_end)
         if self._holdings.add(runner):
             self._journal.save(record)
             runner.start()
+        return runner
 
     def _on_end(self, runner: JobRunner) -> None:
         """Nothing of a job is left: its place is free, and the server should know soon."""
@@ -348,13 +375,28 @@ class _Agent:
         return EXIT_OK if self._final is None else EXIT_FINAL
 
     def _end_revoked(self, reason: str) -> int:
-        """Leave nothing of ours running, then forget who we were."""
+        """Leave nothing of ours running, then forget who we were.
+
+        While the engine does not answer we stay who we are and exit with 1: the next start hears of the revocation
+        again and finishes this. Without the credential nobody would know any more what is ours.
+        """
         deadline = time.monotonic() + REVOKED_SECONDS
+        while not self._link.inventory_done and time.monotonic() < deadline:
+            self._machine.look()
+            self._take_inventory()
+            if not self._link.inventory_done:
+                time.sleep(ENGINE_RETRY_SECONDS)
         runners = self._holdings.all()
         for runner in runners:
             runner.wish(Wish(LOST, reason))
         for runner in runners:
             runner.join(max(0.1, deadline - time.monotonic()))
+        if not self._link.inventory_done or self._holdings.all():
+            logger.critical(
+                "revoked, but the container engine does not answer: apps may be left running",
+                extra={"action": "revoked_not_clean"},
+            )
+            return EXIT_UNEXPECTED
         self._store.wipe(reason=reason)
         return EXIT_FINAL
 

@@ -18,6 +18,7 @@ from gpu_worker.job_limits import DEFAULT_PIDS, LimitDefaults
 DEFAULT_TOKEN_FILE = Path("/run/secrets/openface-worker-enrollment-token")
 DEFAULT_DATA_DIR = Path("/data")
 DEFAULT_GATEWAY_PORT = 8787
+DEFAULT_UNKNOWN_LEASE_SECONDS = 24 * 3600  # a day for an operator to look at it, or to restore a newer database
 EXECUTORS = ("docker", "process")
 
 
@@ -38,6 +39,8 @@ class WorkerConfig:
     simulate_gpus: Path | None = None
     limit_defaults: LimitDefaults = field(default_factory=LimitDefaults)
     """For jobs that bring no limits of their own."""
+    unknown_lease_seconds: int = DEFAULT_UNKNOWN_LEASE_SECONDS
+    """For how long an app is kept (not served) whose lease the control plane does not know."""
     base_image: str = ""
     """What Dockerfiles with `ARG BASE_IMAGE` build on instead of their default, where no registry is reached."""
 
@@ -70,6 +73,9 @@ def load(environ: Mapping[str, str], overrides: Mapping[str, str | None] | None 
         executor=_executor(merged),
         simulate_gpus=_existing_file(merged, "OPENFACE_SIMULATE_GPUS"),
         limit_defaults=_limit_defaults(merged),
+        unknown_lease_seconds=_number(
+            merged, "UNKNOWN_LEASE_SECONDS", DEFAULT_UNKNOWN_LEASE_SECONDS, highest=366 * 24 * 3600
+        ),
         base_image=merged.get("OPENFACE_BASE_IMAGE", ""),
     )
 

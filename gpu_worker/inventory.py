@@ -34,16 +34,18 @@ def take_inventory(journal: Journal, found: Sequence[Found], work_dir: Path) -> 
             )
             journal.drop(lease)
             continue
-        if lease in present and record.phase in ("leased", "building"):
+        if lease in present and record.phase in COMING:
             record.phase = "starting"  # the former process died between create and the journal's next line
+        elif record.phase == "running" and (lease not in present or present[lease].status == "exited"):
+            record.found_ended = True  # "running" would make the server say that the app never stopped
         adopted.append(record)
         present.pop(lease, None)
-    adopted += [_from_labels(one) for one in present.values()]
+    adopted += [record_from_labels(one) for one in present.values()]
     shutil.rmtree(work_dir, ignore_errors=True)
     return adopted
 
 
-def _from_labels(one: Found) -> JobRecord:
+def record_from_labels(one: Found) -> JobRecord:
     """A container without a journal entry (a lost data directory): the server tells what it knows of it."""
     logger.warning(
         "container adopted without a journal entry",

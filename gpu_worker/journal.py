@@ -93,6 +93,10 @@ class JobRecord:
     process: ProcessIdentity | None = None
     """The app itself, under the process executor."""
     last_event: str = ""
+    unknown_seconds: float = 0.0
+    """For how long the server has not known this lease, over restarts of the worker."""
+    found_ended: bool = False
+    """The app had ended when this process found it, and nothing was done about it yet. Not written down."""
     next_seq: int = 1
     pending: list[Event] = field(default_factory=list)
     marks: dict[str, Mark] = field(default_factory=dict)
@@ -115,6 +119,7 @@ class Journal:
                 "boot_id": record.boot_id,
                 "next_seq": record.next_seq,
                 "last_event": record.last_event,
+                "unknown_seconds": record.unknown_seconds,
                 "child": asdict(record.child) if record.child else None,
                 "process": asdict(record.process) if record.process else None,
                 "pending": [event.wire() for event in record.pending],
@@ -152,6 +157,7 @@ def _record(content: Mapping[str, Any]) -> JobRecord:
         boot_id=content["boot_id"],
         next_seq=content["next_seq"],
         last_event=content["last_event"],
+        unknown_seconds=content.get("unknown_seconds", 0.0),
         child=ProcessIdentity(**content["child"]) if content["child"] else None,
         process=ProcessIdentity(**content["process"]) if content["process"] else None,
         pending=[_event(event) for event in content["pending"]],

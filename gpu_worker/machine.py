@@ -81,6 +81,11 @@ class Machine:
         """Ask for a fresh picture soon."""
         self._again.set()
 
+    @property
+    def newest(self) -> Picture | None:
+        """The newest picture as it was taken, however old; None before the first."""
+        return self._picture
+
     def look(self) -> Picture:
         """Take a picture now; may wait for the engine and the driver."""
         taken_at = time.monotonic()

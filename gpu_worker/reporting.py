@@ -57,6 +57,9 @@ class JobReport:
         self._wake = threading.Event()
         self._closed = threading.Event()
         self._stale = False
+        self._confirmed_through = 0
+        self._confirmed_at = 0.0
+        self._rewind: int | None = None
         self._final_at = 0.0
         self._delivered = threading.Condition()
         self._thread = threading.Thread(target=self._run, name=f"report-{record.facts.lease[:8]}", daemon=True)
@@ -94,6 +97,16 @@ class JobReport:
             if name in self._streams:
                 self._streams[name].accepted(offset)
         self._wake.set()
+
+    def compare(self, *, next_seq: int, asked_at: float) -> None:
+        """A heartbeat that was sent at *asked_at* (monotonic) says which event the server expects.
+
+        One that it had already taken means that an older database was restored: it is told anew where the job is,
+        even if nothing more would happen to it for days.
+        """
+        if next_seq <= self._confirmed_through and asked_at > self._confirmed_at:
+            self._rewind = next_seq
+            self._wake.set()
 
     def delivered(self) -> bool:
         """Whether the server has everything there is, or has no right to it any more."""
@@ -140,6 +153,10 @@ class JobReport:
 
     def _send_all(self, backoff: float) -> float:
         """Send what is there; the seconds to wait before the next try (0: at ease)."""
+        if self._rewind is not None:
+            expected, self._rewind = self._rewind, None
+            self._confirmed_through = expected - 1
+            self._close_gap(expected)
         try:
             while self._send_batch():
                 pass
@@ -212,6 +229,7 @@ class JobReport:
             offset = receipt.log_offsets.get(chunk.stream)
             if offset is not None:
                 self._streams[chunk.stream].accepted(offset)
+        self._confirmed_through, self._confirmed_at = receipt.accepted_through, time.monotonic()
         with self._record.lock:
             self._record.pending = [event for event in self._record.pending if event.seq > receipt.accepted_through]
             for name, stream in self._streams.items():

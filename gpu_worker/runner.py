@@ -41,7 +41,7 @@ LONGEST_WATCH_SECONDS = 2.0  # a container removed by hand is noticed within thi
 UNHEALTHY_AFTER = 3  # refused connections in a row
 ENGINE_RETRY_SECONDS = 1.0
 CLEANING_RETRY_SECONDS = 5.0
-UNKNOWN_LEASE_SECONDS = 24 * 3600.0  # what the server does not know is kept so long, for an operator to look at
+UNKNOWN_NOTE_SECONDS = 60.0  # how much of an unknown lease's age a crash of the worker may cost
 FAILED_GRACE_SECONDS = 2.0
 SHUTDOWN_DELIVERY_SECONDS = 5.0
 
@@ -56,11 +56,13 @@ class JobRunner:
         self._renewal = Renewal(record.facts, workshop.client)
         self._confirmed = threading.Event()
         self._instruction: Instruction | None = None
-        self._unknown_since: float | None = None
+        self._unknown_at: float | None = None
+        self._unknown_noted = record.unknown_seconds
         self._known_address: tuple[str, int] | None = None
         self._runtime: Runtime | None = None
         self._output: OutputPump | None = None
         self._healthy: bool | None = None
+        self._ended_by_itself = False
         self._report: JobReport | None = None
         self._mask = Masker(())
         self._thread = threading.Thread(target=self._run, name=f"job-{record.facts.lease[:8]}", daemon=True)
@@ -92,11 +94,32 @@ class JobRunner:
             self._renewal.note(asked_at)
         if instruction.runtime_token is not None:
             self._record.runtime_token_sha256 = hashlib.sha256(instruction.runtime_token.encode()).hexdigest()
-        if instruction.want != "hold":
-            self._unknown_since = None
-        elif self._unknown_since is None:
-            self._unknown_since = time.monotonic()
+        if instruction.next_seq is not None and self._report is not None:
+            self._report.compare(next_seq=instruction.next_seq, asked_at=asked_at)
+        if instruction.want == "hold":
+            self._unknown(time.monotonic())
+        else:
+            self._unknown_at, self._record.unknown_seconds = None, 0.0
+
+    def _unknown(self, now: float) -> None:
+        """The server has no row of this lease: a restored database, or another installation's container.
+
+        What runs is kept for a day but not served, so that an operator can look at it. What does not run yet is
+        dropped: nobody could give it its place in the line.
+        """
+        if self._unknown_at is None:
             self._workshop.routes.close(self.facts.lease)
+        else:
+            self._record.unknown_seconds += now - self._unknown_at
+        self._unknown_at = now
+        if self._runtime is None and self._record.phase in ("leased", "building"):
+            self.wish(Wish(LOST, "the control plane does not know this lease"))
+        elif self._record.unknown_seconds >= self._workshop.unknown_lease_seconds:
+            logger.warning(
+                "unknown lease removed",
+                extra={"action": "unknown_removed", "lease": self.facts.lease, "job": self.facts.job},
+            )
+            self.wish(Wish(LOST, "the control plane has not known this lease for too long"))
 
     def confirm(self, instruction: Instruction | None) -> None:
         """After register: what the server says of this lease (None: nothing). An adopted job goes on from here."""
@@ -106,7 +129,7 @@ class JobRunner:
     def hold(self) -> Hold:
         return Hold(
             lease=self.facts.lease,
-            state=self._record.phase,
+            state="exited" if self._record.found_ended else self._record.phase,
             image_id=self._record.image_id,
             container=self._runtime.reference if self._runtime else None,
             healthy=self._healthy,
@@ -228,6 +251,8 @@ class JobRunner:
                 self._open_route(runtime)  # visitors need not wait for the control plane
         self._await_confirmation()
         if record.phase == "exited":
+            self._ended_by_itself = True
+            self._finish_output()
             raise _AlreadyTold
         if runtime is None:
             raise JobFailed("container_lost", "The app was gone when the worker came back.")
@@ -246,10 +271,9 @@ class JobRunner:
         """Wait for the answer to register, and then as long as the server does not know this lease."""
         while not self._confirmed.wait(CONFIRMATION_POLL_SECONDS):
             self._wishes.raise_if_made()
-        while self._unknown_since is not None:
+        while self._unknown_at is not None:
             self._wishes.raise_if_made()
-            if time.monotonic() - self._unknown_since > UNKNOWN_LEASE_SECONDS:
-                raise LeaseStale(409, "lease_stale", "the control plane did not know this lease for a day")
+            self._note_unknown()
             self._wishes.made.wait(CONFIRMATION_POLL_SECONDS)
         if self._report is not None:
             if self._instruction is not None:
@@ -294,6 +318,7 @@ class JobRunner:
         while True:
             self._wishes.raise_if_made()
             self._raise_if_cut_off()
+            self._note_unknown()
             state = self._state(runtime)
             if state.status == "gone":
                 raise JobFailed("container_lost", "The app's container was removed by somebody else.")
@@ -313,6 +338,7 @@ class JobRunner:
             self._wishes.made.wait(min(LONGEST_WATCH_SECONDS, self._workshop.intervals().heartbeat_seconds))
 
     def _exited(self, state: RuntimeState) -> None:
+        self._ended_by_itself = True
         self._workshop.routes.close(self.facts.lease)
         self._enter("exited")
         self._finish_output()
@@ -353,9 +379,15 @@ class JobRunner:
             self._finish_output()
 
     def _leave_nothing(self) -> None:
-        """Remove the app, deliver what is still to tell, forget the job; the order in which the server can follow."""
+        """Remove the app, deliver what is still to tell, forget the job; the order in which the server can follow.
+
+        Of an app that ended by itself the end and the log are delivered first: until then its container is the only
+        place that keeps them over a restart of the worker.
+        """
         self._workshop.routes.close(self.facts.lease)
         self._enter("exited")
+        if self._ended_by_itself and self._report is not None:
+            self._deliver_the_rest(self._report)
         runtime = self._runtime or self._patiently(
             lambda: self._workshop.executor.find(self._record), interruptible=False
         )
@@ -434,7 +466,7 @@ class JobRunner:
 
     def _open_route(self, runtime: Runtime) -> None:
         address, token = self._address(runtime), self._record.runtime_token_sha256
-        if self.facts.mode == "service" and self._unknown_since is None and address is not None and token:
+        if self.facts.mode == "service" and self._unknown_at is None and address is not None and token:
             self._workshop.routes.open(self.facts.lease, address, token)
 
     def _address(self, runtime: Runtime) -> tuple[str, int] | None:
@@ -485,8 +517,14 @@ class JobRunner:
             "engine trouble", extra={"action": "engine_trouble", "lease": self.facts.lease, "problem": str(problem)}
         )
 
+    def _note_unknown(self) -> None:
+        """Write down how long the server has not known this lease: a restart of the worker must not begin anew."""
+        if abs(self._record.unknown_seconds - self._unknown_noted) >= UNKNOWN_NOTE_SECONDS:
+            self._unknown_noted = self._record.unknown_seconds
+            self._workshop.journal.save(self._record, durable=False)
+
     def _enter(self, phase: str) -> None:
-        self._record.phase = phase
+        self._record.phase, self._record.found_ended = phase, False
         if phase == "starting":
             self._record.boot_id = boot_id()
         self._workshop.journal.save(self._record)

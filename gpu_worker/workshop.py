@@ -38,3 +38,5 @@ class Workshop:
     contact_at: Callable[[], float]
     """Monotonic time of the control plane's last answer."""
     on_final: Callable[[Final], None]
+    unknown_lease_seconds: float
+    """For how long an app is kept whose lease the control plane does not know."""
