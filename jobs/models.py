@@ -319,3 +319,17 @@ class Uptime(models.Model):
 
     def __str__(self) -> str:
         return f"up since {self.up_since}"
+
+
+class RemoteSwitch(models.Model):
+    """One row: whether remote GPU workers take part, as the web process that started last was told."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
+    enabled = models.BooleanField()
+    since = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="one_remote_switch_row")]
+
+    def __str__(self) -> str:
+        return f"remote GPU workers {'on' if self.enabled else 'off'} since {self.since}"

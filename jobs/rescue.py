@@ -1,4 +1,7 @@
-"""The keeper's sweeps: expired leases, silent workers, spent attempts. Safe when two run: every step is guarded."""
+"""The keeper's sweeps: remote workers switched off, expired leases, silent workers, spent attempts.
+
+Safe when two run: every step is guarded.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from datetime import datetime, timedelta
 
 from django.apps import apps
 from django.conf import settings
+from django.db.models import Q
 
 from jobs import lifecycle
 from jobs.clock import now_and_up_since
@@ -14,6 +18,7 @@ from jobs.lifecycle.claiming import MAX_ATTEMPTS
 from jobs.lifecycle.lapses import EXPIRABLE
 from jobs.models import Job, Lease
 from jobs.states import JobState
+from jobs.switch import SWITCHED_OFF, remote_workers_enabled
 
 
 @dataclass(frozen=True)
@@ -23,16 +28,26 @@ class Swept:
     expired: int
     given_up: int
     silent: int
+    withheld: int = 0
 
 
 def sweep() -> Swept:
     """One round. Each job is moved in a transaction of its own."""
     now, up_since = now_and_up_since()
+    remote = remote_workers_enabled()
     return Swept(
+        withheld=0 if remote else _withhold(now),
         expired=_expire(now, up_since),
         given_up=_give_up(now),
-        silent=_mark_silent(now, up_since),
+        silent=_mark_silent(now, up_since, remote=remote),
     )
+
+
+def _withhold(now: datetime) -> int:
+    """Jobs of remote workers, while these are switched off: those that this has not reached yet."""
+    held = Lease.objects.filter(released_at=None, worker__local=False).exclude(job__state=JobState.STOPPING)
+    new = held.exclude(job__state=JobState.UNAVAILABLE, job__reason_code=SWITCHED_OFF).order_by("job__seq")
+    return sum(lifecycle.withhold(job_id, now=now) for job_id in list(new.values_list("job_id", flat=True)))
 
 
 def _expire(now: datetime, up_since: datetime) -> int:
@@ -50,9 +65,12 @@ def _give_up(now: datetime) -> int:
     return sum(lifecycle.give_up(pk, now=now) for pk in list(spent.values_list("pk", flat=True)))
 
 
-def _mark_silent(now: datetime, up_since: datetime) -> int:
+def _mark_silent(now: datetime, up_since: datetime, *, remote: bool) -> int:
     """Jobs whose worker is not heard. The state is asked again under each job's lock."""
-    held = Lease.objects.filter(released_at=None, job__state__in=[JobState.RUNNING, JobState.STOPPING])
+    serving = Q(job__state__in=[JobState.RUNNING, JobState.STOPPING])
+    if remote:  # what was withheld while its worker went silent has another reason now
+        serving |= Q(job__state=JobState.UNAVAILABLE, job__reason_code=SWITCHED_OFF)
+    held = Lease.objects.filter(serving, released_at=None)
     moved = 0
     workers = apps.get_model("workers", "Worker").objects.filter(pk__in=held.values("worker"))
     for worker in workers:

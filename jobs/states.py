@@ -45,7 +45,8 @@ class Event(StrEnum):
     STOP_UNREACHABLE = "stop_unreachable"  # the same, and the worker is silent: final at once
     STOPPED = "stopped"  # the worker says that it stopped
     SILENT = "silent"  # nothing heard from the worker for stale_seconds
-    CUT_OFF = "cut_off"  # worker revoked or disabled by flag: it may not run this any more
+    CUT_OFF = "cut_off"  # its worker was revoked, or remote workers switched off: it may not run this any more
+    WITHHELD = "withheld"  # remote workers are switched off: what runs goes on unseen, under the same lease
 
 
 S, E = JobState, Event
@@ -97,6 +98,7 @@ TABLE: dict[tuple[JobState, Event], JobState] = {
     # running
     (S.RUNNING, E.SILENT): S.UNAVAILABLE,
     (S.RUNNING, E.CUT_OFF): S.UNAVAILABLE,
+    (S.RUNNING, E.WITHHELD): S.UNAVAILABLE,
     (S.RUNNING, E.REBOOTED): S.STARTING,
     (S.RUNNING, E.FINISHED): S.COMPLETED,
     (S.RUNNING, E.BROKE): S.FAILED,
@@ -112,6 +114,9 @@ TABLE: dict[tuple[JobState, Event], JobState] = {
     (S.UNAVAILABLE, E.LOST): S.FAILED,
     (S.UNAVAILABLE, E.STOPPED): S.FAILED,
     (S.UNAVAILABLE, E.CUT_OFF): S.UNAVAILABLE,  # its worker was silent already; now its lease ends, too
+    # The state stays, the reason changes: switched off while silent, or still silent when switched on again.
+    (S.UNAVAILABLE, E.WITHHELD): S.UNAVAILABLE,
+    (S.UNAVAILABLE, E.SILENT): S.UNAVAILABLE,
     (S.UNAVAILABLE, E.STOP): S.STOPPING,
     (S.UNAVAILABLE, E.STOP_UNREACHABLE): S.COMPLETED,
     # stopping. Here and after STOP_UNREACHABLE, COMPLETED stands for "completed if it ever ran, else cancelled": move()

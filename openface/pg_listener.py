@@ -1,7 +1,7 @@
 """This process's one LISTEN connection, in a thread of its own, feeding `jobs.notices`.
 
-daphne has no lifespan, so the ASGI modules start it when they are imported. In web processes a second thread stamps
-that the control plane is up (`jobs.clock`).
+daphne has no lifespan, so the ASGI modules start it when they are imported. In web processes a second thread says once
+whether remote workers take part (`jobs.switch`), and then stamps that the control plane is up (`jobs.clock`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import psycopg
 from django.conf import settings
 from django.db import DatabaseError, connection
 
-from jobs import notices
+from jobs import notices, switch
 from jobs.clock import stamp_alive
 
 logger = logging.getLogger(__name__)
@@ -65,8 +65,12 @@ def _listen() -> None:
 
 
 def _stamp_for_ever() -> None:
+    declared = False
     while True:
         try:
+            if not declared:
+                switch.declare()
+                declared = True
             stamp_alive()
         except DatabaseError as error:
             logger.warning("cannot stamp: %s", error, extra={"action": "stamp_failed"})

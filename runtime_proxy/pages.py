@@ -21,6 +21,7 @@ from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
 from jobs.states import JobState
+from jobs.switch import SWITCHED_OFF
 from runtime_proxy.asked import Asked
 from runtime_proxy.headers import RawHeaders
 from runtime_proxy.origin import portal_origin
@@ -348,10 +349,14 @@ def _unavailable(route: Standing) -> str:
         return _("The app runs on %(worker)s, but an operator has to approve the address of its gateway first.") % names
     if route.reason_code == "lease_key_unknown":
         return _("The key that opens the way to this app is no longer configured. Restart the Space.")
+    if route.reason_code == SWITCHED_OFF:
+        return words.reason(route.reason_code, "")
     return _("Worker %(worker)s has not been heard from since %(since)s.") % names
 
 
 def _usually(route: Standing) -> tuple[str, ...]:
+    if route.reason_code == SWITCHED_OFF:
+        return (_("The app comes back by itself when they are switched on again."),)
     told = [_("The app comes back by itself when its machine does.")]
     if route.expected_online:
         told.append(_("Usually on: %(hours)s") % {"hours": route.expected_online})

@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 
 from jobs.models import Job
 from jobs.states import JobState
+from jobs.switch import SWITCHED_OFF
 from spaces import words
 from spaces.build_steps import Step
 from spaces.durations import duration
@@ -141,6 +142,8 @@ def headline(job: Job, *, place: str, step: Step | None) -> str:
     if state is JobState.STOPPING:
         return _("Stopping")
     if state is JobState.UNAVAILABLE:
+        if job.reason_code == SWITCHED_OFF:
+            return _("GPU workers are switched off")
         return _("%(worker)s is not heard from") % {"worker": _worker(job)}
     return words.state_name(state, batch=job.mode == Job.Mode.BATCH)
 
@@ -155,7 +158,11 @@ def failure_headline(job: Job, *, step: Step | None) -> str:
 
 def stage_key(space: Space, job: Job | None) -> str:
     """Return what the stage is about. While it stays the same, a live page need not draw the stage anew."""
-    return f"{space.pk}:{job.id}:{job.state}" if job is not None else f"{space.pk}"
+    if job is None:
+        return f"{space.pk}"
+    # The same job may be unavailable for one reason after another: its worker is silent, or may not serve.
+    why = f":{job.reason_code}" if job.state == JobState.UNAVAILABLE else ""
+    return f"{space.pk}:{job.id}:{job.state}{why}"
 
 
 def _worker(job: Job) -> str:

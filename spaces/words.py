@@ -53,6 +53,8 @@ REASONS: Mapping[str, _StrPromise] = {
     "worker_back": gettext_lazy("The worker is back, and the app never stopped."),
     "worker_revoked": gettext_lazy("Its worker was revoked."),
     "worker_disabled": gettext_lazy("Its worker was disabled."),
+    "gpu_workers_disabled": gettext_lazy("Remote GPU workers are switched off on this server."),
+    "gpu_workers_enabled": gettext_lazy("Remote GPU workers are switched on again; the app never stopped."),
     "claim_answer_lost": gettext_lazy("The worker does not have it; it goes back to the line."),
     "container_lost": gettext_lazy("Its container is gone from the worker."),
     # reported by workers

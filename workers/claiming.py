@@ -15,6 +15,7 @@ from django.db import transaction
 from jobs import lifecycle
 from jobs.clock import database_now
 from jobs.models import Job
+from jobs.switch import remote_workers_enabled
 from jobs.tokens import runtime_token, source_token
 from workers import registry
 from workers.errors import GpuWorkersDisabled
@@ -31,7 +32,7 @@ def claim(worker: Worker, request: ClaimRequest, *, key: str, data_url: str) -> 
     What is draining, disabled, paused or full fits nothing, so it gets None as well. `data_url`: where this worker
     reaches the data plane. Raises GpuWorkersDisabled, SupersededSession, StaleLease (the key's lease has ended).
     """
-    if not (worker.local or settings.OPENFACE_GPU_WORKERS_ENABLED):
+    if not (worker.local or remote_workers_enabled()):
         raise GpuWorkersDisabled
     with transaction.atomic():
         # Fresh readings first: what others use of a GPU may have changed since the last heartbeat.

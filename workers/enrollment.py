@@ -20,6 +20,7 @@ from django.db.models.functions import Now
 from jobs import audit
 from jobs.audit import Actor
 from jobs.clock import database_now
+from jobs.switch import remote_workers_enabled
 from workers import credentials, gateways
 from workers.errors import (
     GpuWorkersDisabled,
@@ -155,7 +156,7 @@ def _enroll(enrollment: Enrollment, *, address: str) -> Enrolled:
     )
     if token is None:
         raise TokenUnknown
-    if not (token.local or settings.OPENFACE_GPU_WORKERS_ENABLED):
+    if not (token.local or remote_workers_enabled()):
         raise GpuWorkersDisabled
     now = database_now()
     if token.used_at is not None:

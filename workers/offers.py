@@ -13,6 +13,7 @@ from django.conf import settings
 from jobs.clock import now_and_up_since
 from jobs.models import Lease, Requirement, Reservation
 from jobs.scheduling import GpuOffer, Held, WorkerOffer
+from jobs.switch import remote_workers_enabled
 from workers.models import Gpu, Worker
 
 
@@ -32,7 +33,8 @@ def offers_for(worker_ids: list[uuid.UUID] | None, *, rows: Sequence[Worker] | N
     ids = [worker.pk for worker in workers]
     taken = _slots_taken(ids)
     gpus = _gpu_offers(ids, clock)
-    return [_offer(worker, gpus.get(worker.pk, []), taken, clock) for worker in workers]
+    remote = remote_workers_enabled()
+    return [_offer(worker, gpus.get(worker.pk, []), taken, clock, remote_enabled=remote) for worker in workers]
 
 
 def gateway_sentence(worker: Worker) -> str:
@@ -55,7 +57,12 @@ def gateway_sentence(worker: Worker) -> str:
 
 
 def _offer(
-    worker: Worker, gpus: Iterable[GpuOffer], taken: Mapping[tuple[uuid.UUID, str], int], clock: _Clock
+    worker: Worker,
+    gpus: Iterable[GpuOffer],
+    taken: Mapping[tuple[uuid.UUID, str], int],
+    clock: _Clock,
+    *,
+    remote_enabled: bool,
 ) -> WorkerOffer:
     online = worker.is_online(now=clock.now, up_since=clock.up_since)
     return WorkerOffer(
@@ -74,7 +81,7 @@ def _offer(
         free_cpu_slots=max(0, worker.max_cpu_jobs - taken[worker.pk, Requirement.Kind.CPU]),
         gpus=tuple(gpus),
         offline_since=None if online else worker.last_seen_at,
-        remote_enabled=settings.OPENFACE_GPU_WORKERS_ENABLED,
+        remote_enabled=remote_enabled,
         simulated_allowed=settings.OPENFACE_ALLOW_SIMULATED_GPUS,
     )
 

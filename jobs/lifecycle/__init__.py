@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from jobs.lifecycle.claiming import Claim, claim_next
 from jobs.lifecycle.holds import Hold, Instruction, renew_lease, sync_holds
-from jobs.lifecycle.lapses import cut_off_worker, expire_lease, give_up, mark_silent
+from jobs.lifecycle.lapses import cut_off_worker, expire_lease, give_up, let_go, mark_silent, withhold
 from jobs.lifecycle.reports import LogText, Recorded, Report, record
 from jobs.lifecycle.stopping import request_stop, stop_space
 from jobs.lifecycle.submission import Submission, submit
@@ -28,6 +28,7 @@ __all__ = [
     "cut_off_worker",
     "expire_lease",
     "give_up",
+    "let_go",
     "mark_silent",
     "record",
     "renew_lease",
@@ -35,4 +36,5 @@ __all__ = [
     "stop_space",
     "submit",
     "sync_holds",
+    "withhold",
 ]

@@ -22,6 +22,7 @@ from jobs.lifecycle.submission import lock_worker
 from jobs.lifecycle.transition import Cause, clear, lock_job, move, unreleased_lease
 from jobs.models import Job, Lease
 from jobs.states import COMING, Event, JobState
+from jobs.switch import SWITCHED_OFF, is_withheld
 from jobs.tokens import UnknownLeaseKey, runtime_token
 
 Want = Literal["keep", "stop", "remove", "hold"]
@@ -130,11 +131,18 @@ def _listed(lease: Lease, hold: Hold, *, now: datetime) -> None:
         lease.refresh_from_db()
         lease.job = job
         return
+    if is_withheld(lease):
+        return  # the keeper lets go of what waits; what runs is unavailable until remote workers are switched on
     if job.state == JobState.QUEUED:
         _resume(job, lease, RESUMES_TO.get(hold.state, Event.RESUMED), now=now)
     elif job.state == JobState.UNAVAILABLE and hold.state == "running":
-        cause = Cause("worker_back", "The worker is back, and the app never stopped.", lease)
-        move(job, Event.RUNNING, cause, now=now)
+        move(job, Event.RUNNING, _back(job, lease), now=now)
+
+
+def _back(job: Job, lease: Lease) -> Cause:
+    if job.reason_code == SWITCHED_OFF:
+        return Cause("gpu_workers_enabled", "Remote GPU workers are switched on again; the app never stopped.", lease)
+    return Cause("worker_back", "The worker is back, and the app never stopped.", lease)
 
 
 def _resume(job: Job, lease: Lease, event: Event, *, now: datetime) -> None:

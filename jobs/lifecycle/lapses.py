@@ -1,4 +1,7 @@
-"""What time and operators do to leases: expiry, silence, and cutting a worker off. Each call is safe to repeat."""
+"""What time and operators do to leases: expiry, silence, cutting a worker off, switching remote workers off.
+
+Each call is safe to repeat.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
+from jobs import notices
 from jobs.clock import database_now
 from jobs.errors import IllegalTransition
 from jobs.lifecycle.claiming import MAX_ATTEMPTS
@@ -15,6 +19,7 @@ from jobs.lifecycle.submission import lock_worker
 from jobs.lifecycle.transition import Cause, clear, lock_job, move, unreleased_lease
 from jobs.models import Lease
 from jobs.states import Event, JobState
+from jobs.switch import SWITCHED_OFF
 
 EXPIRABLE = frozenset({JobState.LEASED, JobState.BUILDING, JobState.STARTING})
 
@@ -56,12 +61,53 @@ def mark_silent(job_id: uuid.UUID, *, worker_name: str, since: datetime | None, 
     """Show a job of a silent worker for what it is: unavailable if it ran, ended if it was being stopped."""
     with transaction.atomic():
         job = lock_job(job_id)
+        if job.state == JobState.UNAVAILABLE and job.reason_code != SWITCHED_OFF:
+            return False
         heard = f" since {since:%Y-%m-%d %H:%M:%S} UTC" if since else ""
         sentence = f"Worker {worker_name} has not been heard from{heard}."
         try:
             move(job, Event.SILENT, Cause("worker_silent", sentence, unreleased_lease(job)), now=now)
         except IllegalTransition:
             return False
+    return True
+
+
+def withhold(job_id: uuid.UUID, *, now: datetime) -> bool:
+    """Act on a job of a remote worker while remote workers are switched off. Returns whether anything changed.
+
+    What was coming goes back to the line uncounted, and its lease ends. What runs goes on under its lease, unseen: it
+    is unavailable until they are switched on again. A stop that is under way goes on.
+    """
+    with transaction.atomic():
+        job = lock_job(job_id)
+        lease = unreleased_lease(job)
+        if lease is None or lease.worker.local:
+            return False
+        cause = Cause(SWITCHED_OFF, "Remote GPU workers are switched off on this server.", lease)
+        match JobState(job.state):
+            case JobState.RUNNING:
+                move(job, Event.WITHHELD, cause, now=now)
+            case JobState.UNAVAILABLE if job.reason_code != SWITCHED_OFF:
+                move(job, Event.WITHHELD, cause, now=now)
+            case JobState.QUEUED | JobState.LEASED | JobState.BUILDING | JobState.STARTING:
+                move(job, Event.CUT_OFF, cause, now=now)
+                notices.publish("stop", worker=lease.worker_id, job=job.pk)
+            case _:
+                return False
+    return True
+
+
+def let_go(job_id: uuid.UUID, *, worker_id: uuid.UUID, reason_code: str, reason: str) -> bool:
+    """End a worker's claim on a job that went back to the line: it may not resume it any more, others may take it.
+
+    Returns False where the job is not in the line, or not this worker's to resume.
+    """
+    with transaction.atomic():
+        job = lock_job(job_id)
+        lease = unreleased_lease(job)
+        if job.state != JobState.QUEUED or lease is None or lease.worker_id != worker_id:
+            return False
+        move(job, Event.CUT_OFF, Cause(reason_code, reason, lease), now=database_now())
     return True
 
 

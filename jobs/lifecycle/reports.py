@@ -17,6 +17,7 @@ from jobs.errors import EventGap, IllegalTransition, StaleLease, SupersededSessi
 from jobs.lifecycle.transition import Cause, lock_job, move, unreleased_lease, write_event
 from jobs.models import Job, Lease
 from jobs.states import Event, JobState
+from jobs.switch import is_withheld
 
 MAX_REASON_CHARS = 4000
 REBOOTED = "host_rebooted"
@@ -123,6 +124,8 @@ def _apply(job: Job, lease: Lease, report: Report, *, now: datetime) -> None:
         return  # liveness is in the heartbeat's holds; health alone moves nothing
     event = _event(job, report)
     cause = _cause(lease, report)
+    if event is Event.RUNNING and job.state == JobState.UNAVAILABLE and is_withheld(lease):
+        event = None  # it runs, and may not be shown; the heartbeat that follows the switching on says it again
     if event is None:
         write_event(job, report.kind[:32], cause, before=JobState(job.state), after=None, ignored=True)
         return

@@ -8,9 +8,9 @@ import re
 from datetime import timedelta
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from jobs.switch import remote_workers_enabled
 from workers import enrollment
 from workers.errors import WorkerError
 
@@ -53,7 +53,7 @@ class Command(BaseCommand):
             f"For {row.worker_name}, once, until {row.expires_at:%Y-%m-%d %H:%M:%S} UTC. Save it on the worker's "
             "machine, as the file that WORKER_ENROLLMENT_TOKEN_FILE names, and run: openface-gpu-worker run"
         )
-        if not (row.local or settings.OPENFACE_GPU_WORKERS_ENABLED):
+        if not (row.local or remote_workers_enabled()):
             self.stderr.write("OPENFACE_GPU_WORKERS_ENABLED is off: this server refuses remote workers until it is on.")
 
 

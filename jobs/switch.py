@@ -1,0 +1,56 @@
+"""Whether remote GPU workers may take part here: the feature flag, as one truth for all processes.
+
+`OPENFACE_GPU_WORKERS_ENABLED` is read when a process starts. Were each process to act on its own copy, two that were
+started with different values (in the middle of a restart) would move jobs to and fro. So the web process that started
+last writes its value into the database, and everybody acts on that.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models.functions import Now
+
+from jobs import notices
+from jobs.models import Lease, RemoteSwitch
+
+logger = logging.getLogger(__name__)
+
+SWITCHED_OFF = "gpu_workers_disabled"  # the reason code of what the flag does to a job, and of what it refuses
+
+
+def remote_workers_enabled() -> bool:
+    """Whether workers that are not local may enroll, claim and serve. One query.
+
+    Before any web process has started on this database, this process's own setting counts.
+    """
+    declared = RemoteSwitch.objects.values_list("enabled", flat=True).first()
+    return bool(settings.OPENFACE_GPU_WORKERS_ENABLED) if declared is None else declared
+
+
+def is_withheld(lease: Lease) -> bool:
+    """Whether this lease's worker may not serve now, because it is remote and remote workers are switched off."""
+    return not lease.worker.local and not remote_workers_enabled()
+
+
+def declare() -> bool:
+    """Make this process's setting the one that counts. Called when a web process starts; returns whether it changed.
+
+    Nothing is moved here: the keeper's next sweep acts on it (`jobs.rescue`), and heartbeats and claims read it.
+    """
+    wanted = bool(settings.OPENFACE_GPU_WORKERS_ENABLED)
+    with transaction.atomic():
+        declared = RemoteSwitch.objects.select_for_update(no_key=True).filter(pk=1).first()
+        if declared is None:
+            RemoteSwitch.objects.bulk_create([RemoteSwitch(pk=1, enabled=wanted)], ignore_conflicts=True)
+            return True
+        if declared.enabled == wanted:
+            return False
+        RemoteSwitch.objects.filter(pk=1).update(enabled=wanted, since=Now())
+        notices.publish("work")  # what waited for remote workers may go now, or knows a new reason
+    logger.warning(
+        "remote GPU workers are switched %s", "on" if wanted else "off", extra={"action": "remote_workers_switched"}
+    )
+    return True
