@@ -61,7 +61,8 @@ class Requirement(models.Model):
             need = "CPU"
         else:
             size = f" with {self.vram_mib} MiB" if self.vram_mib else ""
-            need = f"{self.gpu_count} whole GPU{'s' if self.gpu_count > 1 else ''}{size}"
+            whole = "whole " if self.exclusive or not self.vram_mib else ""
+            need = f"{self.gpu_count} {whole}GPU{'s' if self.gpu_count > 1 else ''}{size}"
         return need
 
 
@@ -212,9 +213,10 @@ class Reservation(models.Model):
 
     lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="reservations")
     gpu = models.ForeignKey("workers.Gpu", on_delete=models.PROTECT, related_name="reservations")
-    mib = models.PositiveIntegerField()
+    mib = models.PositiveIntegerField(help_text="of an exclusive one: the whole card")
     exclusive = models.BooleanField(default=False)
     cleared_at = models.DateTimeField(null=True, blank=True, help_text="the lease's, repeated for the constraint")
+    over_since = models.DateTimeField(null=True, blank=True, help_text="since when the job uses more than that")
 
     class Meta:
         constraints = [
@@ -224,6 +226,11 @@ class Reservation(models.Model):
                 condition=Q(exclusive=True, cleared_at__isnull=True),
                 name="one_exclusive_reservation_per_gpu",
             ),
+            # Only a card whose size nobody knows is given for 0 MiB, and then as a whole.
+            models.CheckConstraint(condition=Q(exclusive=True) | Q(mib__gt=0), name="shared_reservation_has_a_size"),
+        ]
+        indexes = [
+            models.Index(fields=["gpu"], condition=Q(cleared_at__isnull=True), name="reservation_uncleared_by_gpu"),
         ]
 
     def __str__(self) -> str:
@@ -248,6 +255,7 @@ class JobEvent(models.Model):
     lease = models.ForeignKey(Lease, null=True, blank=True, on_delete=models.SET_NULL, related_name="events")
     seq = models.PositiveIntegerField(null=True, blank=True, help_text="the worker's number of this report")
     actor = models.CharField(max_length=150, blank=True, help_text="the person who did it, if a person did")
+    facts = models.JSONField(default=dict, blank=True, help_text="what its sentence does not say to everybody")
 
     class Meta:
         ordering = ["id"]

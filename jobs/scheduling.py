@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from jobs import vram
-from jobs.vram import GpuOffer, Held, Obstacle, Share
+from jobs.vram import GpuOffer, Held, Obstacle, Share, gigabytes
 
 __all__ = [
     "GpuOffer",
@@ -207,6 +207,8 @@ def _share_of(offer: WorkerOffer, gpu: GpuOffer, spec: RequirementSpec) -> Share
         return Obstacle("gpu_elsewhere", {"other": gpu.elsewhere})
     if not gpu.healthy:
         return Obstacle("gpu_unhealthy", {"error": gpu.error})
+    if gpu.good_reports_missing:
+        return Obstacle("gpu_recovering", {"missing": gpu.good_reports_missing})
     return share
 
 
@@ -250,6 +252,8 @@ def _sentence(code: str, facts: dict[str, Any]) -> str:
             return f"{facts['other']} reports the same GPU since"
         case "gpu_unhealthy":
             return str(facts["error"] or "it does not answer")
+        case "gpu_recovering":
+            return f"it failed a moment ago, and is used again after {facts['missing']} more good reports"
         case "gpu_reserved":
             return f"reserved for {facts['holders']}"
         case "gpu_unmeasured":
@@ -261,8 +265,3 @@ def _sentence(code: str, facts: dict[str, Any]) -> str:
         case _:
             processes = f": {facts['processes']}" if facts["processes"] else ""
             return f"{free[:-3]} of {total} free, {foreign} used by processes that are not ours{processes}"
-
-
-def gigabytes(mib: int) -> str:
-    """MiB as people read a card's memory: 24,564 MiB is "24.0 GB"."""
-    return f"{mib / 1024:.1f} GB"

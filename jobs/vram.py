@@ -20,6 +20,9 @@ MARGIN_MIB = 512
 # Desktop and driver use that does not keep a GPU from counting as idle: the larger of the two.
 IDLE_FOREIGN_MIB = 1536
 IDLE_FOREIGN_SHARE = 0.10
+# What a job may use beyond its reservation before anybody is told: contexts and allocators round up. The larger counts.
+TOLERATED_MIB = 256
+TOLERATED_SHARE = 0.05
 # Who asks for so much of a card gets all of it: the rest would be of no use to anybody.
 WHOLE_SHARE = 0.90
 
@@ -47,6 +50,7 @@ class GpuOffer:
     free_mib: int | None  # None: not known, or not to be believed
     healthy: bool = True
     error: str = ""
+    good_reports_missing: int = 0  # it failed, and must be well in so many reports more before it is used again
     mig: bool = False
     simulated: bool = False
     present: bool = True
@@ -86,7 +90,7 @@ def foreign_mib(gpu: GpuOffer) -> int:
 
     Memory that no listed process owns up to counts too: of another user's container, or left behind by a crash.
     """
-    if gpu.free_mib is None or not gpu.total_mib:
+    if gpu.free_mib is None or not gpu.total_mib or (gpu.reserved and not gpu.measurable):
         return gpu.foreign_mib
     missing = gpu.total_mib - gpu.free_mib - sum(held.used_mib or 0 for held in gpu.reserved)
     return max(gpu.foreign_mib, missing, 0)
@@ -162,3 +166,18 @@ def _too_little(gpu: GpuOffer, vram_mib: int) -> Obstacle:
     if vram_mib > gpu.total_mib - reserved_mib(gpu) - gpu.margin_mib:
         return Obstacle("gpu_vram_reserved")
     return Obstacle("gpu_foreign_use")
+
+
+def exceeds(reserved: int, used: int) -> bool:
+    """Whether a job uses so much more than it reserved that its neighbours should be told of it."""
+    return used > reserved + max(TOLERATED_MIB, TOLERATED_SHARE * reserved)
+
+
+def back_within(reserved: int, used: int) -> bool:
+    """Whether a job that exceeded its reservation has come back. Lower than `exceeds`, so that no two alternate."""
+    return used <= reserved
+
+
+def gigabytes(mib: int) -> str:
+    """MiB as people read a card's memory: 24,564 MiB is "24.0 GB"."""
+    return f"{mib / 1024:.1f} GB"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, register
+from django.core.checks import CheckMessage, Error, Warning, register
 
 from workers.api.throttling import parse_rate
 
+# With a margin above this, a card of 8 GB is hardly worth sharing any more: more likely a typing error.
+LARGEST_MARGIN_MIB = 4096
 RATES = ("OPENFACE_WORKER_RATE", "OPENFACE_HEARTBEAT_RATE")
 
 
@@ -30,3 +32,17 @@ def rates(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     if settings.OPENFACE_ENROLL_PER_MINUTE < 1:
         problems.append(Error("OPENFACE_ENROLL_PER_MINUTE lets nobody enroll.", hint="1 or more.", id="workers.E002"))
     return problems
+
+
+@register()
+def vram_margin(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """The part of each shared GPU that is promised to nobody is an amount, and leaves something to share."""
+    margin = settings.OPENFACE_VRAM_MARGIN_MIB
+    name = f"OPENFACE_VRAM_MARGIN_MIB={margin}"
+    if margin < 0:
+        hint = "0 or more, in MiB; 512 where you are not sure."
+        return [Error(f"{name} would promise more memory than there is.", hint=hint, id="workers.E003")]
+    if margin > LARGEST_MARGIN_MIB:
+        hint = "It is in MiB, and taken from every GPU: jobs that do not fit beside it get whole GPUs. 512 is usual."
+        return [Warning(f"{name} keeps much of each GPU free.", hint=hint, id="workers.W004")]
+    return []

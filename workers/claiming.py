@@ -17,7 +17,7 @@ from jobs.clock import database_now
 from jobs.models import Job
 from jobs.switch import remote_workers_enabled
 from jobs.tokens import runtime_token, source_token
-from workers import registry
+from workers import gpus, registry
 from workers.errors import GpuWorkersDisabled
 from workers.models import Worker
 from workers.reports import ClaimRequest
@@ -37,8 +37,8 @@ def claim(worker: Worker, request: ClaimRequest, *, key: str, data_url: str) -> 
     with transaction.atomic():
         # Fresh readings first: what others use of a GPU may have changed since the last heartbeat.
         locked = registry.lock(worker.pk, session=request.session)
-        registry.check_gpus(request.gpus)
-        registry.store_gpus(locked, request.gpus)
+        gpus.check_gpus(request.gpus)
+        gpus.store_gpus(locked, request.gpus, counts=False)
         claimed = lifecycle.claim_next(
             worker.pk, session=request.session, free_gpu=request.free_gpu, free_cpu=request.free_cpu, key=key
         )

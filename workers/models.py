@@ -11,6 +11,9 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Lower, Now
 
+# Heartbeats in a row in which a GPU that failed must be well before it is used again.
+GOOD_REPORTS = 3
+
 
 class Worker(models.Model):
     """A GPU machine that may claim jobs. Its standing is three facts: `scheduling`, heard of or not, `revoked_at`."""
@@ -97,12 +100,16 @@ class Gpu(models.Model):
     free_vram_mib = models.PositiveIntegerField(null=True, blank=True)
     ours = models.JSONField(default=list, blank=True, help_text="[{lease, mib or null}]")
     foreign = models.JSONField(default=list, blank=True, help_text="[{pid, name, mib}]")
+    doubts = models.JSONField(default=list, blank=True, help_text="[{code, mib}]: figures that cannot be true, unused")
     utilization_pct = models.FloatField(null=True, blank=True)
     temperature_c = models.FloatField(null=True, blank=True)
     power_w = models.FloatField(null=True, blank=True)
     compute_capability = models.CharField(max_length=16, blank=True)
     mig = models.BooleanField(default=False)
-    healthy = models.BooleanField(default=True)
+    healthy = models.BooleanField(default=True, help_text="by its worker's last report")
+    good_reports = models.PositiveSmallIntegerField(
+        default=GOOD_REPORTS, help_text="heartbeats in a row in which it was well, as far as they are counted"
+    )
     error = models.CharField(max_length=512, blank=True)
     simulated = models.BooleanField(default=False)
     present = models.BooleanField(default=True, help_text="listed in the worker's last report")
@@ -111,6 +118,7 @@ class Gpu(models.Model):
     class Meta:
         verbose_name = "GPU"
         constraints = [models.UniqueConstraint(fields=["worker", "uuid"], name="one_row_per_worker_and_gpu")]
+        indexes = [models.Index(fields=["uuid"], name="gpu_by_uuid")]
         ordering = ["index", "uuid"]
 
     def __str__(self) -> str:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.conf import settings
+from django.db import connection
 
 from jobs.clock import now_and_up_since
 from jobs.models import Lease, Requirement, Reservation
 from jobs.scheduling import GpuOffer, Held, WorkerOffer
 from jobs.switch import remote_workers_enabled
-from workers.models import Gpu, Worker
+from workers.models import GOOD_REPORTS, Gpu, Worker
+
+# What a worker says of itself where nobody can tell which of its processes uses how much of a GPU: Windows drives the
+# card (WSL2), or the worker does not see the processes of the machine.
+_UNMEASURABLE = frozenset({"wsl2", "no_host_pids"})
 
 
 class _Clock(NamedTuple):
@@ -32,7 +38,7 @@ def offers_for(worker_ids: list[uuid.UUID] | None, *, rows: Sequence[Worker] | N
     clock = _Clock(*now_and_up_since())
     ids = [worker.pk for worker in workers]
     taken = _slots_taken(ids)
-    gpus = _gpu_offers(ids, clock)
+    gpus = _gpu_offers(workers, clock, claiming=rows is not None)
     remote = remote_workers_enabled()
     return [_offer(worker, gpus.get(worker.pk, []), taken, clock, remote_enabled=remote) for worker in workers]
 
@@ -92,39 +98,71 @@ def _slots_taken(ids: list[uuid.UUID]) -> Counter[tuple[uuid.UUID, str]]:
     return Counter(rows)
 
 
-def _gpu_offers(ids: list[uuid.UUID], clock: _Clock) -> dict[uuid.UUID, list[GpuOffer]]:
-    gpus = list(Gpu.objects.filter(worker__in=ids))
+def _gpu_offers(workers: Sequence[Worker], clock: _Clock, *, claiming: bool) -> dict[uuid.UUID, list[GpuOffer]]:
+    by_id = {worker.pk: worker for worker in workers}
+    gpus = list(Gpu.objects.filter(worker__in=by_id))
     if not gpus:
         return {}
-    # The same card at another worker: a cloned disk, two workers on one machine, or a card that was moved.
-    rows = Gpu.objects.filter(uuid__in={gpu.uuid for gpu in gpus}, present=True, worker__revoked_at=None)
-    reports = [row for row in rows.select_related("worker") if row.worker.is_online(**clock._asdict())]
-    heard_last = {row.uuid: row.worker for row in sorted(reports, key=lambda row: row.reported_at or clock.up_since)}
-    held = _held({row.pk: row for row in (*gpus, *reports)}.values())
+    reporters = _reporters(gpus, clock)
+    twins = sorted(gpu_uuid for gpu_uuid, reports in reporters.items() if len(reports) > 1)
+    if claiming and twins:
+        _lock_cards(twins)
+    held = _held({row.pk: row for row in (*gpus, *itertools.chain(*reporters.values()))}.values())
     offers: dict[uuid.UUID, list[GpuOffer]] = defaultdict(list)
     for gpu in gpus:
-        last = heard_last.get(gpu.uuid)
-        elsewhere = last is not None and last.pk != gpu.worker_id
-        foreign = tuple(_process(entry) for entry in gpu.foreign)
-        offers[gpu.worker_id].append(
-            GpuOffer(
-                gpu_id=gpu.pk,
-                uuid=gpu.uuid,
-                index=gpu.index,
-                model=gpu.model or "GPU",
-                total_mib=gpu.total_vram_mib,
-                free_mib=gpu.free_vram_mib,
-                healthy=gpu.healthy and not elsewhere,
-                error=f"{last.name} reports the same GPU since" if last and elsewhere else gpu.error,
-                mig=gpu.mig,
-                simulated=gpu.simulated,
-                present=gpu.present,
-                reserved=tuple(held[gpu.uuid]),
-                foreign_mib=sum(mib for _, _, mib in foreign),
-                foreign=foreign,
-            )
-        )
+        worker = by_id[gpu.worker_id]
+        offers[worker.pk].append(_gpu_offer(gpu, worker, held[gpu.uuid], reporters[gpu.uuid]))
     return offers
+
+
+def _reporters(gpus: Iterable[Gpu], clock: _Clock) -> dict[str, list[Gpu]]:
+    """Who reports these cards now, by UUID, heard last at the end.
+
+    More than one means a cloned disk, two workers on one machine, or a card that was moved.
+    """
+    rows = Gpu.objects.filter(uuid__in={gpu.uuid for gpu in gpus}, present=True, worker__revoked_at=None)
+    reporters: dict[str, list[Gpu]] = defaultdict(list)
+    for row in sorted(rows.select_related("worker"), key=lambda row: row.reported_at or clock.up_since):
+        if row.worker.is_online(**clock._asdict()):
+            reporters[row.uuid].append(row)
+    return reporters
+
+
+def _lock_cards(uuids: Sequence[str]) -> None:
+    """Let the claims of two workers that report the same cards look at them one after the other.
+
+    Their workers' rows are two, so nothing else keeps both from seeing the card free at once. Until the transaction
+    ends; what the other one reserved is seen by the statements after this one.
+    """
+    with connection.cursor() as cursor:
+        for gpu_uuid in uuids:
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"gpu {gpu_uuid}"])
+
+
+def _gpu_offer(gpu: Gpu, worker: Worker, held: Sequence[Held], reporters: Sequence[Gpu]) -> GpuOffer:
+    last = reporters[-1].worker if reporters else worker
+    foreign = _foreign(gpu, held)
+    uses = (entry.get("mib") for entry in (*gpu.ours, *gpu.foreign))
+    return GpuOffer(
+        gpu_id=gpu.pk,
+        uuid=gpu.uuid,
+        index=gpu.index,
+        model=gpu.model or "GPU",
+        total_mib=gpu.total_vram_mib,
+        free_mib=gpu.free_vram_mib,
+        healthy=gpu.healthy,
+        error=gpu.error,
+        good_reports_missing=max(0, GOOD_REPORTS - gpu.good_reports),
+        mig=gpu.mig,
+        simulated=gpu.simulated,
+        present=gpu.present,
+        reserved=tuple(held),
+        foreign_mib=sum(mib for _, _, mib in foreign),
+        foreign=foreign,
+        measurable=_UNMEASURABLE.isdisjoint(worker.features) and all(mib is not None for mib in uses),
+        elsewhere=last.name if last.pk != worker.pk else "",
+        margin_mib=settings.OPENFACE_VRAM_MARGIN_MIB,
+    )
 
 
 def _held(gpus: Iterable[Gpu]) -> dict[str, list[Held]]:
@@ -139,5 +177,12 @@ def _held(gpus: Iterable[Gpu]) -> dict[str, list[Held]]:
     return held
 
 
-def _process(entry: dict[str, Any]) -> tuple[int, str, int]:
-    return entry.get("pid") or 0, entry.get("name") or "a process", entry.get("mib") or 0
+def _foreign(gpu: Gpu, held: Sequence[Held]) -> tuple[tuple[int, str, int], ...]:
+    """Whose use is not ours: other processes, and containers of leases for which nothing is reserved there.
+
+    Such a lease is one that this control plane does not know (a restored database): its container is on hold.
+    """
+    reserved = {str(each.lease_id) for each in held}
+    others = [(entry.get("pid") or 0, entry.get("name") or "a process", entry.get("mib") or 0) for entry in gpu.foreign]
+    strays = [entry.get("mib") or 0 for entry in gpu.ours if entry.get("lease") not in reserved]
+    return (*others, *((0, "a container on hold", mib) for mib in strays))

@@ -17,34 +17,15 @@ from django.db.models.functions import Now
 
 from jobs import lifecycle, notices
 from jobs.errors import SupersededSession
-from workers import credentials, gateways
-from workers.errors import CredentialRevoked, InvalidReport, NotYourWorker
+from workers import credentials, gateways, gpus
+from workers.errors import CredentialRevoked, NotYourWorker
 from workers.intervals import Intervals, intervals
-from workers.models import Gpu, Worker
-from workers.reports import Capabilities, GpuReport, Heartbeat, HoldReport, Registration
+from workers.models import Worker
+from workers.reports import Capabilities, Heartbeat, HoldReport, Registration
 
 # The second step of a heartbeat waits at most so long for rows that others hold, then answers 503: the worker is alive
 # by then, and asks again.
 LOCK_TIMEOUT_MS = 3000
-_GPU_COLUMNS = [
-    "index",
-    "vendor",
-    "model",
-    "total_vram_mib",
-    "free_vram_mib",
-    "ours",
-    "foreign",
-    "utilization_pct",
-    "temperature_c",
-    "power_w",
-    "compute_capability",
-    "mig",
-    "healthy",
-    "error",
-    "simulated",
-    "present",
-    "reported_at",
-]
 
 
 @dataclass(frozen=True)
@@ -67,7 +48,7 @@ def register(worker_id: uuid.UUID, registration: Registration) -> Answer:
         raise NotYourWorker("The worker says that it is another one than its credential.")
     with transaction.atomic():
         worker = lock(worker_id)
-        check_gpus(registration.gpus)
+        gpus.check_gpus(registration.gpus)
         worker.session += 1
         worker.beat = 0
         worker.accepting = True
@@ -78,8 +59,9 @@ def register(worker_id: uuid.UUID, registration: Registration) -> Answer:
         changed += gateways.apply_proposal(worker, registration.gateway_url)
         worker.save(update_fields=changed)
         Worker.objects.filter(pk=worker_id).update(last_seen_at=Now(), registered_at=Now())
-        store_gpus(worker, registration.gpus)
+        crossings = gpus.store_gpus(worker, registration.gpus, counts=True)
         instructions = lifecycle.sync_holds(worker_id, holds=_holds(registration.holds), registering=True)
+        gpus.tell(crossings)
         _remember_foreign(worker, instructions)
         notices.publish("gateway", worker=worker_id)
     return _answer(worker, instructions)
@@ -98,10 +80,11 @@ def heartbeat(worker_id: uuid.UUID, beat: Heartbeat) -> Answer:
         worker = lock(worker_id, session=beat.session)
         if beat.beat < worker.beat:
             return _answer(worker, lifecycle.sync_holds(worker_id, holds=None, registering=False))
-        check_gpus(beat.gpus)
+        gpus.check_gpus(beat.gpus)
         _take(worker, beat)
-        store_gpus(worker, beat.gpus)
+        crossings = gpus.store_gpus(worker, beat.gpus, counts=True)
         instructions = lifecycle.sync_holds(worker_id, holds=_holds(beat.holds), registering=False)
+        gpus.tell(crossings)
         _remember_foreign(worker, instructions)
     return _answer(worker, instructions)
 
@@ -119,57 +102,6 @@ def lock(worker_id: uuid.UUID, *, session: int | None = None) -> Worker:
     if worker.revoked_at is not None or (session is not None and worker.session != session):
         _refuse(worker)
     return worker
-
-
-def check_gpus(gpus: Sequence[GpuReport]) -> None:
-    """Raise InvalidReport where a list of GPUs contradicts itself."""
-    uuids = [gpu.uuid for gpu in gpus]
-    if len(set(uuids)) != len(uuids):
-        raise InvalidReport({"gpus": ["The same UUID is listed twice."]})
-    if len({gpu.simulated for gpu in gpus}) > 1:
-        raise InvalidReport({"gpus": ["Simulated GPUs are never beside real ones in one worker."]})
-
-
-def store_gpus(worker: Worker, gpus: Sequence[GpuReport]) -> None:
-    """Write what a locked worker says of its GPUs; those it no longer lists stay, as not present.
-
-    A GPU's size is the largest ever reported for it: a driver in trouble tells less, or nothing.
-    """
-    known = {gpu.uuid: gpu.total_vram_mib for gpu in Gpu.objects.filter(worker=worker).only("uuid", "total_vram_mib")}
-    if gpus:
-        rows = [_row(worker, position, gpu, known.get(gpu.uuid, 0)) for position, gpu in enumerate(gpus)]
-        Gpu.objects.bulk_create(
-            rows, update_conflicts=True, unique_fields=["worker", "uuid"], update_fields=_GPU_COLUMNS
-        )
-    vanished = known.keys() - {gpu.uuid for gpu in gpus}
-    if vanished:
-        Gpu.objects.filter(worker=worker, uuid__in=vanished, present=True).update(
-            present=False, free_vram_mib=None, ours=[], foreign=[]
-        )
-
-
-def _row(worker: Worker, position: int, gpu: GpuReport, largest: int) -> Gpu:
-    return Gpu(
-        worker=worker,
-        uuid=gpu.uuid,
-        index=position if gpu.index is None else gpu.index,
-        vendor=gpu.vendor or "",
-        model=gpu.model or "",
-        total_vram_mib=max(largest, gpu.total_vram_mib or 0),
-        free_vram_mib=gpu.free_vram_mib,
-        ours=[{"lease": str(ours.lease), "mib": ours.mib} for ours in gpu.ours],
-        foreign=[asdict(process) for process in gpu.foreign],
-        utilization_pct=gpu.utilization_pct,
-        temperature_c=gpu.temperature_c,
-        power_w=gpu.power_w,
-        compute_capability=gpu.compute_capability or "",
-        mig=bool(gpu.mig),
-        healthy=gpu.healthy is not False and not gpu.error,
-        error=gpu.error or "",
-        simulated=gpu.simulated,
-        present=True,
-        reported_at=Now(),
-    )
 
 
 def _describe(worker: Worker, capabilities: Capabilities) -> list[str]:

@@ -1,6 +1,6 @@
 """What a worker says of itself, as plain values: read by `api/serializers.py`, acted on by `registry.py`.
 
-A field that is None was not known to the worker. Memory is in MiB.
+A field that is None was not known to the worker. Memory is in MiB; IMPOSSIBLE stands for a number that no memory has.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 from typing import Any
+
+IMPOSSIBLE = -1  # below zero, or too large to be stored: `readings` doubts it
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from jobs.lifecycle.claiming import Claim, claim_next
 from jobs.lifecycle.holds import Hold, Instruction, renew_lease, sync_holds
 from jobs.lifecycle.lapses import cut_off_worker, expire_lease, give_up, let_go, mark_silent, withhold
+from jobs.lifecycle.overuse import end_overuse, warn_of_overuse
 from jobs.lifecycle.reports import LogText, Recorded, Report, record
 from jobs.lifecycle.stopping import request_stop, stop_space
 from jobs.lifecycle.submission import Submission, submit
@@ -26,6 +27,7 @@ __all__ = [
     "Submission",
     "claim_next",
     "cut_off_worker",
+    "end_overuse",
     "expire_lease",
     "give_up",
     "let_go",
@@ -36,5 +38,6 @@ __all__ = [
     "stop_space",
     "submit",
     "sync_holds",
+    "warn_of_overuse",
     "withhold",
 ]

@@ -105,8 +105,9 @@ def write_event(
     before: JobState | None,
     after: JobState | None,
     ignored: bool = False,
+    facts: dict[str, Any] | None = None,
 ) -> None:
-    """Write one row of history."""
+    """Write one row of history. `facts`: figures and names that its sentence does not say to everybody."""
     lease = cause.lease
     JobEvent.objects.create(
         job=job,
@@ -123,6 +124,7 @@ def write_event(
         lease=lease,
         seq=cause.seq,
         actor=cause.actor,
+        facts=facts or {},
     )
 
 

@@ -347,8 +347,7 @@ class TestGpuClaim:
 
         first, second = offers_for([uuid.UUID(old.id), uuid.UUID(new.id)])
 
-        assert (first.gpus[0].healthy, first.gpus[0].error) == (False, "gpu2 reports the same GPU since")
-        assert second.gpus[0].healthy
+        assert (first.gpus[0].elsewhere, second.gpus[0].elsewhere) == ("gpu2", "")
 
     def test_a_gpu_that_two_workers_report_is_given_once(self, enroll: Enroll, job: Job) -> None:
         JobFactory.create(requirement=job.requirement)

@@ -13,6 +13,8 @@ from typing import Any
 
 from rest_framework import serializers
 
+from workers.reports import IMPOSSIBLE
+
 SMALL = 32_767  # PostgreSQL's smallint
 INT = 2**31 - 1
 BIG = 2**63 - 1
@@ -67,6 +69,20 @@ class Whole(serializers.IntegerField):
         if not isinstance(data, int) or isinstance(data, bool):
             self.fail("invalid")
         return data
+
+
+class Memory(Whole):
+    """What a driver says of a GPU's memory, in MiB. A number that no memory can have is IMPOSSIBLE, and not an error:
+
+    one mad figure must not cost the machine its heartbeat.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(max_value=INT, min_value=IMPOSSIBLE, **kwargs)
+
+    def to_internal_value(self, data: Any) -> int:
+        value = super().to_internal_value(data)
+        return value if 0 <= value <= INT else IMPOSSIBLE
 
 
 class Number(serializers.FloatField):

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from rest_framework import serializers
 
 from workers import reports
-from workers.api.fields import BIG, INT, SMALL, Flag, Id, LogText, Number, SnakeCase, Text, Whole, Word
+from workers.api.fields import BIG, INT, SMALL, Flag, Id, LogText, Memory, Number, SnakeCase, Text, Whole, Word
 from workers.models import Worker
 
 OPTIONAL: dict[str, Any] = {"required": False, "allow_null": True, "default": None}
@@ -56,14 +56,14 @@ def listed(serializer: type[serializers.Serializer[Any]], *, at_most: int, **kwa
 class OursOnGpuIn(Message):
     shape = reports.OursOnGpu
     lease = Id()
-    mib = Whole(**OPTIONAL)
+    mib = Memory(**OPTIONAL)
 
 
 class ForeignOnGpuIn(Message):
     shape = reports.ForeignOnGpu
     pid = Whole(**OPTIONAL)
     name = Text(clip=256, **OPTIONAL)
-    mib = Whole(**OPTIONAL)
+    mib = Memory(**OPTIONAL)
 
 
 class GpuIn(Message):
@@ -72,8 +72,8 @@ class GpuIn(Message):
     index = Whole(max_value=SMALL, **OPTIONAL)
     vendor = Text(clip=64, **OPTIONAL)
     model = Text(clip=128, **OPTIONAL)
-    total_vram_mib = Whole(**OPTIONAL)
-    free_vram_mib = Whole(**OPTIONAL)
+    total_vram_mib = Memory(**OPTIONAL)
+    free_vram_mib = Memory(**OPTIONAL)
     ours = listed(OursOnGpuIn, at_most=1000, required=False, default=list)
     foreign = listed(ForeignOnGpuIn, at_most=1000, required=False, default=list)
     utilization_pct = Number(min_value=0, max_value=100, **OPTIONAL)

@@ -1,0 +1,179 @@
+"""What is known of the GPUs of a worker: written from each report, and doubted where it cannot be true.
+
+A GPU is its UUID. One that a worker no longer lists keeps its row and what is reserved on it, as not present; one that
+failed is used again once it was well in GOOD_REPORTS heartbeats running, or when an operator says so.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from django.db import transaction
+from django.db.models import FilteredRelation, Q
+from django.db.models.functions import Now
+
+from jobs import audit, lifecycle
+from jobs.vram import back_within, exceeds
+from workers import readings
+from workers.errors import InvalidReport
+from workers.models import GOOD_REPORTS, Gpu, Worker
+from workers.reports import GpuReport
+
+_COLUMNS = [
+    "index",
+    "vendor",
+    "model",
+    "total_vram_mib",
+    "free_vram_mib",
+    "ours",
+    "foreign",
+    "doubts",
+    "utilization_pct",
+    "temperature_c",
+    "power_w",
+    "compute_capability",
+    "mig",
+    "healthy",
+    "good_reports",
+    "error",
+    "simulated",
+    "present",
+    "reported_at",
+]
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A job began to use more of a GPU than it reserved, or came back within it."""
+
+    reservation_id: int
+    used_mib: int
+    over: bool
+
+
+@dataclass(frozen=True)
+class _Reserved:
+    """An uncleared reservation on a GPU, as far as a report is compared with it."""
+
+    pk: int
+    lease_id: uuid.UUID
+    mib: int
+    over: bool
+
+
+@dataclass
+class _Known:
+    """What was known of a GPU before this report."""
+
+    total_mib: int = 0
+    good_reports: int = GOOD_REPORTS
+    reserved: list[_Reserved] = field(default_factory=list)
+
+
+def check_gpus(gpus: Sequence[GpuReport]) -> None:
+    """Raise InvalidReport where a list of GPUs contradicts itself."""
+    uuids = [gpu.uuid for gpu in gpus]
+    if len(set(uuids)) != len(uuids):
+        raise InvalidReport({"gpus": ["The same UUID is listed twice."]})
+    if len({gpu.simulated for gpu in gpus}) > 1:
+        raise InvalidReport({"gpus": ["Simulated GPUs are never beside real ones in one worker."]})
+
+
+def store_gpus(worker: Worker, gpus: Sequence[GpuReport], *, counts: bool) -> list[Crossing]:
+    """Write what a locked worker says of its GPUs; those it no longer lists stay, as not present.
+
+    `counts`: whether a good report counts towards the trust in a GPU that failed: those of heartbeats do, those of
+    claims do not, for there may be many at once. Returns which jobs crossed the line of their reservations, for `tell`.
+    Two statements; a third where something vanished.
+    """
+    known = _known(worker)
+    rows = [_row(worker, place, gpu, known.get(gpu.uuid) or _Known(), counts) for place, gpu in enumerate(gpus)]
+    if rows:
+        Gpu.objects.bulk_create(rows, update_conflicts=True, unique_fields=["worker", "uuid"], update_fields=_COLUMNS)
+    vanished = known.keys() - {gpu.uuid for gpu in gpus}
+    if vanished:
+        Gpu.objects.filter(worker=worker, uuid__in=vanished, present=True).update(
+            present=False, free_vram_mib=None, ours=[], foreign=[]
+        )
+    return [crossing for row in rows for crossing in _crossings(row, known.get(row.uuid))]
+
+
+def tell(crossings: Sequence[Crossing]) -> None:
+    """Write the warnings. After whatever locks jobs in the same transaction: reservations come last."""
+    for crossing in crossings:
+        if crossing.over:
+            lifecycle.warn_of_overuse(crossing.reservation_id, used_mib=crossing.used_mib)
+        else:
+            lifecycle.end_overuse(crossing.reservation_id)
+
+
+def trust(gpu_id: int, *, actor: Any = None, address: str | None = None) -> bool:
+    """Use a GPU that failed again at once, on an operator's word; whether that changed anything."""
+    with transaction.atomic():
+        gpu = Gpu.objects.select_related("worker").get(pk=gpu_id)
+        changed = Gpu.objects.filter(pk=gpu_id, good_reports__lt=GOOD_REPORTS).update(good_reports=GOOD_REPORTS)
+        if changed:
+            audit.record("gpu_trusted", obj=gpu.worker, actor=actor, address=address, after={"gpu": gpu.uuid})
+    return bool(changed)
+
+
+def _known(worker: Worker) -> dict[str, _Known]:
+    """What the rows say of this worker's GPUs, with what is reserved on them: one query."""
+    held = FilteredRelation("reservations", condition=Q(reservations__cleared_at=None))
+    rows = (
+        Gpu.objects.filter(worker=worker)
+        .annotate(held=held)
+        .values_list(
+            "uuid", "total_vram_mib", "good_reports", "held__id", "held__lease_id", "held__mib", "held__over_since"
+        )
+    )
+    known: dict[str, _Known] = {}
+    for uuid_, total_mib, good_reports, pk, lease_id, mib, over_since in rows:
+        gpu = known.setdefault(uuid_, _Known(total_mib, good_reports))
+        if pk is not None:
+            gpu.reserved.append(_Reserved(pk, lease_id, mib, over_since is not None))
+    return known
+
+
+def _row(worker: Worker, position: int, gpu: GpuReport, known: _Known, counts: bool) -> Gpu:
+    found = readings.believed(gpu, largest=known.total_mib)
+    healthy = gpu.healthy is not False and not gpu.error
+    return Gpu(
+        worker=worker,
+        uuid=gpu.uuid,
+        index=position if gpu.index is None else gpu.index,
+        vendor=gpu.vendor or "",
+        model=gpu.model or "",
+        total_vram_mib=found.total_mib,
+        free_vram_mib=found.free_mib,
+        ours=[{"lease": str(use.lease), "mib": use.mib} for use in found.ours],
+        foreign=[asdict(process) for process in found.foreign],
+        doubts=[asdict(doubt) for doubt in found.doubts],
+        utilization_pct=gpu.utilization_pct,
+        temperature_c=gpu.temperature_c,
+        power_w=gpu.power_w,
+        compute_capability=gpu.compute_capability or "",
+        mig=bool(gpu.mig),
+        healthy=healthy,
+        good_reports=min(GOOD_REPORTS, known.good_reports + counts) if healthy else 0,
+        error=gpu.error or "",
+        simulated=gpu.simulated,
+        present=True,
+        reported_at=Now(),
+    )
+
+
+def _crossings(row: Gpu, known: _Known | None) -> list[Crossing]:
+    """Which jobs use more than they reserved since this report, and which came back."""
+    if known is None or not known.reserved:
+        return []
+    used: Mapping[str, int | None] = {use["lease"]: use["mib"] for use in row.ours}
+    crossings = []
+    for held in known.reserved:
+        mib = used.get(str(held.lease_id))
+        if mib is not None and (back_within if held.over else exceeds)(held.mib, mib):
+            crossings.append(Crossing(held.pk, mib, over=not held.over))
+    return crossings
