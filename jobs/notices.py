@@ -39,9 +39,13 @@ _subscribers: set[Callback] = set()
 
 def publish(kind: str, **ids: object) -> None:
     """Tell all processes on commit. One statement."""
-    payload = json.dumps({"kind": kind, **{key: str(value) for key, value in ids.items() if value is not None}})
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, payload])
+        cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, payload(kind, **ids)])
+
+
+def payload(kind: str, **ids: object) -> str:
+    """Return what `publish` sends, for a statement that writes and tells at once."""
+    return json.dumps({"kind": kind, **{key: str(value) for key, value in ids.items() if value is not None}})
 
 
 def subscribe(callback: Callback) -> Callable[[], None]:
@@ -56,10 +60,10 @@ def subscribe(callback: Callback) -> Callable[[], None]:
     return unsubscribe
 
 
-def deliver(payload: str) -> None:
+def deliver(text: str) -> None:
     """Hand a payload of the database to this process's subscribers. Called by the listener only."""
     try:
-        content = json.loads(payload)
+        content = json.loads(text)
         notice = Notice(content.pop("kind"), content)
     except (ValueError, KeyError, TypeError, AttributeError):
         logger.warning("notice not understood", extra={"action": "notice_not_understood"})

@@ -8,9 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from django.apps import apps
+from django.db import connection
 
 from jobs import notices, states
-from jobs.errors import IllegalTransition, UnknownJob
+from jobs.errors import IllegalTransition, StaleLease, UnknownJob, UnknownLease
+from jobs.lifecycle.rows import assignable, insertable
 from jobs.models import Job, JobEvent, Lease, Reservation
 from jobs.states import Event, JobState
 
@@ -40,6 +42,17 @@ def lock_job(job_id: uuid.UUID) -> Job:
         raise UnknownJob from None
 
 
+def own_lease(job: Job, worker_id: uuid.UUID, lease_id: uuid.UUID) -> Lease:
+    """This worker's unreleased lease of a locked job.
+
+    Raises StaleLease where it is over or another's, UnknownLease where we have no row of it.
+    """
+    lease = unreleased_lease(job)
+    if lease is None or lease.pk != lease_id or lease.worker_id != worker_id:
+        raise StaleLease if Lease.objects.filter(pk=lease_id).exists() else UnknownLease
+    return lease
+
+
 def unreleased_lease(job: Job) -> Lease | None:
     """The lease that may still run this job. The job's row must be locked."""
     return Lease.objects.select_for_update(no_key=True).filter(job=job, released_at=None).first()
@@ -61,20 +74,46 @@ def move(job: Job, event: Event, cause: Cause, *, now: datetime, **changes: Any)
         changes["worker"] = None
         if event in UNCOUNTED:
             changes["attempts"] = max(job.attempts - 1, 0)
-    if Job.objects.filter(pk=job.pk, state=before).update(**changes) != 1:
+    row = _event_row(job, event.value, cause, before=before, after=after)
+    row.image_id = changes.get("image_id", job.image_id)
+    worker_id = cause.lease.worker_id if cause.lease else None
+    notice = notices.payload("job", job=job.pk, space=job.space_id, worker=worker_id)
+    if not _write_move(job, before, changes, row, notice):
         # Cannot happen under the row lock; guards against a caller that did not take it.
         raise IllegalTransition("The job moved meanwhile.")
     for name, value in changes.items():
         setattr(job, name, value)
-    write_event(job, event.value, cause, before=before, after=after)
     if cause.lease and _ends_lease(event, after):
         release(cause.lease, now=now, counted=event not in UNCOUNTED)
     if after in states.FINAL:
         _unblock_successors(job)
-    notices.publish("job", job=job.pk, space=job.space_id, worker=cause.lease.worker_id if cause.lease else None)
     if after is JobState.QUEUED and job.blocked_by_id is None:
-        notices.publish("work")
+        notices.publish("work", job=job.pk)
     return after
+
+
+# The guarded update, its line of history and the notice: one statement, because every report of every worker is one.
+_MOVE = """
+    WITH moved AS (
+        UPDATE jobs_job SET {assignments} WHERE id = %s AND state = %s RETURNING id
+    ), told AS (
+        INSERT INTO jobs_jobevent ({columns}) SELECT {values} FROM moved RETURNING id
+    )
+    SELECT pg_notify(%s, %s) FROM told
+"""
+
+
+def _write_move(job: Job, before: JobState, changes: dict[str, Any], row: JobEvent, notice: str) -> bool:
+    """Write the move if the job is still in the state it was seen in; return whether it was."""
+    changed, history = assignable(Job, changes), insertable(row)
+    sql = _MOVE.format(
+        assignments=", ".join(f"{column} = %s" for column in changed),
+        columns=", ".join(history),
+        values=", ".join(["%s"] * len(history)),
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [*changed.values(), job.pk, before.value, *history.values(), notices.CHANNEL, notice])
+        return bool(cursor.rowcount)
 
 
 def _ends_lease(event: Event, after: JobState) -> bool:
@@ -108,8 +147,21 @@ def write_event(
     facts: dict[str, Any] | None = None,
 ) -> None:
     """Write one row of history. `facts`: figures and names that its sentence does not say to everybody."""
+    _event_row(job, event, cause, before=before, after=after, ignored=ignored, facts=facts).save(force_insert=True)
+
+
+def _event_row(
+    job: Job,
+    event: str,
+    cause: Cause,
+    *,
+    before: JobState | None,
+    after: JobState | None,
+    ignored: bool = False,
+    facts: dict[str, Any] | None = None,
+) -> JobEvent:
     lease = cause.lease
-    JobEvent.objects.create(
+    return JobEvent(
         job=job,
         event=event,
         from_state=before or "",
@@ -160,4 +212,4 @@ def _unblock_successors(ended: Job) -> None:
         Job.objects.filter(pk=waiting.pk).update(blocked_by=blocker)
         notices.publish("job", job=waiting.pk, space=waiting.space_id)
         if blocker is None:
-            notices.publish("work")
+            notices.publish("work", job=waiting.pk)
