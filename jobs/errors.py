@@ -6,6 +6,8 @@
     ├── EventGap            409 event_gap (knows the expected seq)
     ├── SupersededSession   409 session_superseded
     └── UnknownJob          404
+        └── UnknownLease    404
+        └── UnknownLease    404
 
 The docstring is the default message: a sentence that may be shown to a person.
 """
@@ -54,3 +56,11 @@ class UnknownJob(JobError):
     """There is no such job."""
 
     code = "not_found"
+
+
+class UnknownLease(UnknownJob):
+    """There is no such lease: it may be of a newer copy of this database, so nothing of it is to be removed."""
+
+
+class UnknownLease(UnknownJob):
+    """There is no such lease: it may be of a newer copy of this database, so nothing of it is to be removed."""
