@@ -7,7 +7,6 @@
     ├── SupersededSession   409 session_superseded
     └── UnknownJob          404
         └── UnknownLease    404
-        └── UnknownLease    404
 
 The docstring is the default message: a sentence that may be shown to a person.
 """
@@ -56,10 +55,6 @@ class UnknownJob(JobError):
     """There is no such job."""
 
     code = "not_found"
-
-
-class UnknownLease(UnknownJob):
-    """There is no such lease: it may be of a newer copy of this database, so nothing of it is to be removed."""
 
 
 class UnknownLease(UnknownJob):
