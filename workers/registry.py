@@ -17,6 +17,7 @@ from django.db.models.functions import Now
 
 from jobs import lifecycle, notices
 from jobs.errors import SupersededSession
+from jobs.sessions import MOST_AHEAD, is_current
 from workers import credentials, gateways, gpus
 from workers.errors import CredentialRevoked, NotYourWorker
 from workers.intervals import Intervals, intervals
@@ -90,8 +91,12 @@ def heartbeat(worker_id: uuid.UUID, beat: Heartbeat) -> Answer:
 
 
 def note_alive(worker_id: uuid.UUID, *, session: int) -> None:
-    """Stamp `last_seen_at` in one statement of its own. Raises CredentialRevoked, SupersededSession."""
-    alive = Worker.objects.filter(pk=worker_id, session=session, revoked_at=None).update(last_seen_at=Now())
+    """Stamp `last_seen_at` in one statement of its own. Raises CredentialRevoked, SupersededSession.
+
+    A session ahead of our row's (an older database was restored) is taken over.
+    """
+    newest = Worker.objects.filter(pk=worker_id, session__range=(session - MOST_AHEAD, session), revoked_at=None)
+    alive = newest.update(last_seen_at=Now(), session=session)
     if not alive:
         _refuse(Worker.objects.only("revoked_at", "credential_hash").get(pk=worker_id))
 
@@ -99,7 +104,7 @@ def note_alive(worker_id: uuid.UUID, *, session: int) -> None:
 def lock(worker_id: uuid.UUID, *, session: int | None = None) -> Worker:
     """Lock a worker's row in the caller's transaction. Raises CredentialRevoked, SupersededSession."""
     worker = Worker.objects.select_for_update(no_key=True).get(pk=worker_id)
-    if worker.revoked_at is not None or (session is not None and worker.session != session):
+    if worker.revoked_at is not None or (session is not None and not is_current(worker.session, session)):
         _refuse(worker)
     return worker
 

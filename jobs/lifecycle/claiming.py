@@ -18,6 +18,7 @@ from jobs.lifecycle.transition import Cause, move
 from jobs.models import Job, Lease
 from jobs.patience import MAX_ATTEMPTS as MAX_ATTEMPTS
 from jobs.scheduling import Placement, WorkerOffer
+from jobs.sessions import is_current
 from jobs.states import Event
 from jobs.tokens import newest_key_id
 
@@ -67,7 +68,7 @@ def claim_next(worker_id: uuid.UUID, *, session: int, free_gpu: int, free_cpu: i
     """
     with transaction.atomic():
         worker = lock_worker(worker_id)
-        if worker is None or worker.session != session:
+        if worker is None or not is_current(worker.session, session):
             raise SupersededSession
         # A statement after the lock: it sees what the claim that we waited for has reserved.
         offer = offers.offer_of(worker)

@@ -16,14 +16,16 @@ from django.db import transaction
 from django.db.models import F
 
 from jobs import logs as log_rows
+from jobs import notices
 from jobs.clock import database_now
-from jobs.errors import StaleLease, SupersededSession
+from jobs.errors import SupersededSession
 from jobs.lifecycle.submission import lock_worker
-from jobs.lifecycle.transition import Cause, clear, lock_job, move, unreleased_lease
+from jobs.lifecycle.transition import Cause, clear, lock_job, move, own_lease, unreleased_lease
 from jobs.models import Job, Lease
+from jobs.sessions import is_current
 from jobs.states import COMING, Event, JobState
 from jobs.switch import SWITCHED_OFF, is_withheld
-from jobs.tokens import UnknownLeaseKey, runtime_token
+from jobs.tokens import UnknownLeaseKey, newest_key_id, runtime_token
 
 Want = Literal["keep", "stop", "remove", "hold"]
 
@@ -90,18 +92,17 @@ def sync_holds(worker_id: uuid.UUID, *, holds: Sequence[Hold] | None, registerin
 
 
 def renew_lease(worker_id: uuid.UUID, *, session: int, job_id: uuid.UUID, lease_id: uuid.UUID) -> float:
-    """Renew one lease; return the seconds it is good for. Raises StaleLease, SupersededSession, UnknownJob.
+    """Renew one lease; return the seconds it is good for. Raises StaleLease, SupersededSession,
+    UnknownJob, UnknownLease.
 
     An expired lease that nobody else took goes on as the same attempt.
     """
     with transaction.atomic():
         worker = lock_worker(worker_id)
-        if worker is None or worker.session != session:
+        if worker is None or not is_current(worker.session, session):
             raise SupersededSession
         job = lock_job(job_id)
-        lease = unreleased_lease(job)
-        if lease is None or lease.pk != lease_id or lease.worker_id != worker_id:
-            raise StaleLease
+        lease = own_lease(job, worker_id, lease_id)
         now = database_now()
         _renew([lease], now=now)
         if job.state == JobState.QUEUED:
@@ -187,7 +188,7 @@ def _instruction(lease: Lease, *, now: datetime, log_offsets: dict[str, int] | N
     try:
         token = runtime_token(lease)
     except UnknownLeaseKey:
-        token = None
+        token = _rekeyed(lease)
     return Instruction(
         lease.pk,
         want,
@@ -198,6 +199,14 @@ def _instruction(lease: Lease, *, now: datetime, log_offsets: dict[str, int] | N
         log_offsets=log_offsets,
         runtime_token=token,
     )
+
+
+def _rekeyed(lease: Lease) -> str:
+    """Give a lease whose key is no longer listed a token of the newest key; this answer brings it to the worker."""
+    lease.key_id = newest_key_id()
+    Lease.objects.filter(pk=lease.pk, released_at=None).update(key_id=lease.key_id)
+    notices.publish("job", job=lease.job_id, space=lease.job.space_id, worker=lease.worker_id)  # routes hold tokens
+    return runtime_token(lease)
 
 
 def _strays(worker_id: uuid.UUID, lease_ids: Sequence[uuid.UUID]) -> list[Instruction]:

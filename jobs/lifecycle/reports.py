@@ -13,9 +13,10 @@ from django.db import transaction
 
 from jobs import logs as log_rows
 from jobs.clock import database_now
-from jobs.errors import EventGap, IllegalTransition, StaleLease, SupersededSession
-from jobs.lifecycle.transition import Cause, lock_job, move, unreleased_lease, write_event
+from jobs.errors import EventGap, IllegalTransition, SupersededSession
+from jobs.lifecycle.transition import Cause, lock_job, move, own_lease, write_event
 from jobs.models import Job, Lease
+from jobs.sessions import is_current
 from jobs.states import Event, JobState
 from jobs.switch import is_withheld
 
@@ -86,7 +87,8 @@ def record(
 ) -> Recorded:
     """Take a batch of reports of one lease.
 
-    Raises StaleLease (released, or not this worker's), EventGap (nothing taken), SupersededSession, UnknownJob.
+    Raises StaleLease (released, or not this worker's), EventGap (nothing taken), SupersededSession, UnknownJob,
+    UnknownLease.
     An event that is illegal in the present state is stored as ignored, and the batch goes on.
     """
     with transaction.atomic():
@@ -111,12 +113,9 @@ def record(
 
 def _own_lease(job: Job, worker_id: uuid.UUID, lease_id: uuid.UUID, *, session: int) -> Lease:
     worker = apps.get_model("workers", "Worker").objects.filter(pk=worker_id).values_list("session", flat=True).first()
-    if worker != session:
+    if worker is None or not is_current(worker, session):
         raise SupersededSession
-    lease = unreleased_lease(job)
-    if lease is None or lease.pk != lease_id or lease.worker_id != worker_id:
-        raise StaleLease
-    return lease
+    return own_lease(job, worker_id, lease_id)
 
 
 def _apply(job: Job, lease: Lease, report: Report, *, now: datetime) -> None:

@@ -50,6 +50,8 @@ def want_stopped(job: Job, *, now: datetime, up_since: datetime, actor: Actor, c
         event = Event.STOP_UNREACHABLE
         told = "The worker is not reachable; it is told to stop when it returns."
         cause = Cause(code, f"{cause.reason} {told}", lease, actor=cause.actor)
+    elif lease is None and job.state != JobState.QUEUED:
+        event = Event.STOP_UNREACHABLE  # its worker was revoked: nobody is left who could report an end
     move(job, event, cause, now=now, stop_requested_at=now, stop_reason=cause.reason[:255])
     if lease:
         notices.publish("stop", worker=lease.worker_id, job=job.pk)
