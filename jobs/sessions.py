@@ -1,4 +1,4 @@
-"""Which session of a worker is its newest. Each register counts one up, and each call carries the number it was given."""
+"""Which session of a worker is its newest: each register counts one up, and later calls carry their number."""
 
 from __future__ import annotations
 
