@@ -14,6 +14,8 @@ from spaces.durations import duration
 from spaces.models import Space
 
 RUNS_SHOWN = 20
+# What a person should read in the history although the state stays the same.
+TOLD_WITHOUT_A_MOVE = frozenset({"placed"})
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,12 @@ def _moves(job: Job, events: list[JobEvent], gpus: dict[object, str]) -> list[Mo
     moves: list[Move] = []
     since: datetime | None = None
     for event in events:
-        if not event.to_state or event.to_state == event.from_state:
+        moved = bool(event.to_state) and event.to_state != event.from_state
+        if not moved and event.event not in TOLD_WITHOUT_A_MOVE:
             continue
         lasted = (event.at - since).total_seconds() if since is not None else None
         before = ""
-        if lasted is not None and event.from_state:
+        if lasted is not None and event.from_state and moved:
             name = words.state_name(event.from_state, batch=job.mode == Job.Mode.BATCH)
             before = f"{duration(lasted)} {words.within_sentence(name)}"
         moves.append(
@@ -98,5 +101,6 @@ def _moves(job: Job, events: list[JobEvent], gpus: dict[object, str]) -> list[Mo
                 image=event.image_id.removeprefix("sha256:")[:8],
             )
         )
-        since = event.at
+        if moved:
+            since = event.at
     return moves[::-1]

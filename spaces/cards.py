@@ -119,7 +119,7 @@ def newest_jobs(spaces: Iterable[Space]) -> dict[int, Job]:
         Job.objects.filter(space__in=[space.pk for space in spaces])
         .order_by("space_id", "-seq")
         .distinct("space_id")
-        .select_related("worker", "requirement")
+        .select_related("worker", "requirement__worker")
     )
     return {job.space_id: job for job in all_as_shown(jobs)}
 

@@ -14,7 +14,6 @@ later jobs. The keys of the spec:
 
 from __future__ import annotations
 
-from dataclasses import replace as changed
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
@@ -24,7 +23,6 @@ from django.utils.translation import gettext as _
 
 from jobs import audit, lifecycle
 from jobs.models import Job
-from jobs.scheduling import RequirementSpec
 from spaces import topics
 from spaces.catalogue import read_front_matter, row_at
 from spaces.environment import app_environment
@@ -33,6 +31,7 @@ from spaces.forge.base import Permission, Repository
 from spaces.forge.errors import Forbidden
 from spaces.front_matter import FrontMatter
 from spaces.models import Space
+from spaces.placement import placed
 
 Person = AbstractBaseUser | AnonymousUser
 
@@ -48,20 +47,22 @@ def start(space: Space, *, user: Person, replace: bool = False, request: HttpReq
     commit = get_forge().head(repo)
     front = read_front_matter(repo, commit.sha)
     plan = topics.plan(repo.topics)
-    # The row as it is now, whatever the caller had read: name, placement and settings decide below.
+    # The row as it is now, whatever the caller had read: name and settings decide below.
     space = row_at(repo, commit, front)
-    submission = lifecycle.Submission(
-        space_id=space.pk,
-        repository_id=repo.id,
-        owner=repo.owner,
-        repo=repo.name,
-        revision=commit.sha,
-        requirement=_placed(space, plan.requirement),
-        kind=plan.kind,
-        mode=plan.mode,
-        spec=_spec(space, front, plan.warnings),
-    )
     with transaction.atomic():
+        # Locked before the placement is read: who changes it at this moment finds this job in the line, or we his wish.
+        space = Space.objects.select_for_update(no_key=True).get(pk=space.pk)
+        submission = lifecycle.Submission(
+            space_id=space.pk,
+            repository_id=repo.id,
+            owner=repo.owner,
+            repo=repo.name,
+            revision=commit.sha,
+            requirement=placed(plan.requirement, space.placement, space.placement_worker_id),
+            kind=plan.kind,
+            mode=plan.mode,
+            spec=_spec(space, front, plan.warnings),
+        )
         job = lifecycle.submit(submission, actor=user, replace=replace)
         audit.record(
             "space_restart" if replace else "space_start",
@@ -97,19 +98,6 @@ def _repository_to_write(space: Space, user: Person) -> Repository:
             % {"space": repo.full_name}
         )
     return repo
-
-
-def _placed(space: Space, wanted: RequirementSpec) -> RequirementSpec:
-    """Apply the operator's override to what the topics ask for."""
-    match Space.Placement(space.placement):
-        case Space.Placement.CPU:
-            return RequirementSpec(kind="cpu")
-        case Space.Placement.GPU if wanted.kind == "cpu":
-            return RequirementSpec(kind="gpu", gpu_count=1, exclusive=True)
-        case Space.Placement.WORKER:
-            return changed(wanted, worker_id=space.placement_worker_id)
-        case _:
-            return wanted
 
 
 def _spec(space: Space, front: FrontMatter, warnings: tuple[str, ...]) -> dict[str, Any]:

@@ -212,6 +212,7 @@ def read_state(space: Space) -> dict[str, Any]:
         "revision": job.revision if job is not None else "",
         "worker": job.worker.name if job is not None and job.worker is not None else "",
         "lease": str(lease.id) if lease is not None else "",
+        "computes": job is not None and job.mode == job.Mode.BATCH and job.state == JobState.RUNNING,
     }
 
 
@@ -226,7 +227,7 @@ async def _state_events(visit: Visit) -> AsyncGenerator[bytes, None]:
             while True:
                 notice = await _notice(box, visit.space, TICK_SECONDS)
                 await _check(visit, now=notice is not None and notice.kind == "access")
-                moving = state["state"] in MOVING
+                moving = state["state"] in MOVING or state["computes"]
                 if notice is None and not moving:
                     if time.monotonic() - spoke >= COMMENT_SECONDS:
                         yield b": still here\n\n"

@@ -22,6 +22,7 @@ from spaces.cards import kind_of
 from spaces.forge.errors import NotFound, Unavailable
 from spaces.models import Space
 from spaces.origin import runtime_url
+from spaces.placement import Wish, may_place
 from spaces.shown import all_as_shown
 from spaces.stage import stage_key
 
@@ -49,6 +50,7 @@ class SpacePage:
     permission: Permission
     job: Job | None
     signed_in: bool
+    operator: bool = False
 
     @property
     def title(self) -> str:
@@ -84,9 +86,19 @@ class SpacePage:
         return self.state == JobState.RUNNING
 
     @property
+    def batch(self) -> bool:
+        """Whether the newest job computes and ends, and has no page of its own."""
+        return self.job is not None and self.job.mode == Job.Mode.BATCH
+
+    @property
+    def has_app(self) -> bool:
+        """Whether there is an app to open now."""
+        return self.running and not self.batch
+
+    @property
     def transient(self) -> bool:
         """Whether something is going to change soon, so that a page without scripts should look again."""
-        return self.active and self.state not in SERVING
+        return self.active and (self.batch or self.state not in SERVING)
 
     @property
     def may_write(self) -> bool:
@@ -125,7 +137,13 @@ class SpacePage:
     @property
     def needs(self) -> str:
         """What the job waits for, in a few words; empty when it does not wait."""
-        return words.needs(self.job.requirement) if self.job is not None and self.state == JobState.QUEUED else ""
+        return words.needs_of(self.job.requirement) if self.job is not None and self.state == JobState.QUEUED else ""
+
+    @cached_property
+    def placed(self) -> str:
+        """Where an operator placed the Space, in a few words; empty where its topics decide. Perhaps a query."""
+        wish = Wish.of(self.space)
+        return "" if wish.placement == Space.Placement.AUTOMATIC else words.placement(wish.placement, wish.worker_name)
 
     @cached_property
     def gpus(self) -> list[HeldGpu]:
@@ -141,7 +159,7 @@ class SpacePage:
 
 def newest_job(space: Space) -> Job | None:
     """Return the job that the Space's pages are about, as it is shown. At most two queries."""
-    newest = Job.objects.filter(space=space).select_related("worker", "requirement").order_by("-seq")[:1]
+    newest = Job.objects.filter(space=space).select_related("worker", "requirement__worker").order_by("-seq")[:1]
     return next(iter(all_as_shown(newest)), None)
 
 
@@ -163,6 +181,7 @@ def look_up(user: Person, owner: str, name: str) -> SpacePage:
         permission=permission(user, space),
         job=newest_job(space),
         signed_in=bool(user.is_authenticated),
+        operator=may_place(user),
     )
 
 

@@ -117,6 +117,11 @@ def figures(job: Job, *, now: datetime, last: LastTime) -> list[Figure]:
         if last.start is not None:
             shown.append(Figure(_("Last time it took"), last.start))
         return shown
+    if state is JobState.RUNNING:
+        shown = [Figure(_("Computing for"), passed, ticking=True)]
+        if last.run is not None:
+            shown.append(Figure(_("Last run took"), last.run))
+        return shown
     if state is JobState.STOPPING:
         return [Figure(_("Stopping for"), passed, ticking=True)]
     if state is JobState.UNAVAILABLE:
@@ -139,6 +144,8 @@ def headline(job: Job, *, place: str, step: Step | None) -> str:
         return _("Building")
     if state is JobState.STARTING:
         return _("Starting")
+    if state is JobState.RUNNING and job.mode == Job.Mode.BATCH:
+        return _("Computing")
     if state is JobState.STOPPING:
         return _("Stopping")
     if state is JobState.UNAVAILABLE:

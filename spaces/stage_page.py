@@ -7,11 +7,12 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from jobs import logs
+from jobs import line, logs
 from jobs.clock import database_now
+from jobs.line import COUNTED_PLACES
 from jobs.models import Job, LogChunk
 from jobs.states import JobState
-from jobs.waiting import COUNTED_PLACES, why_waiting
+from jobs.waiting import why_waiting
 from spaces import build_steps, log_lines, stage, why, words
 from spaces.access import visible_spaces
 from spaces.durations import ordinal
@@ -43,6 +44,8 @@ def stage_context(page: SpacePage, user: Person) -> dict[str, Any]:
         return {**empty, "stage": "idle"}
     state = JobState(job.state)
     if state is JobState.RUNNING:
+        if job.mode == Job.Mode.BATCH:  # it computes and ends: there is no app to frame
+            return {**empty, "stage": "computing", **_on_the_way(job, steps=[]), **_excerpts(job)}
         return {**empty, "stage": "running"}
     if state in (JobState.COMPLETED, JobState.CANCELLED):
         told = "" if job.reason_code == "stopped" else words.reason(job.reason_code, job.reason)
@@ -81,7 +84,7 @@ def _waiting(page: SpacePage, job: Job, user: Person) -> dict[str, Any]:
         return {}
     seen = visible_spaces(user)
     reader = Reader(spaces={str(space) for space in seen}, operator=bool(getattr(user, "is_staff", False)))
-    rows = why.rows(waiting, reader=reader, now=database_now(), needed_mib=job.requirement.vram_mib)
+    rows = why.rows(waiting, reader=reader, now=database_now(), gpu_count=job.requirement.gpu_count)
     place = ""
     if waiting.place_capped:
         place = _("After the first %(number)d") % {"number": COUNTED_PLACES}
@@ -89,11 +92,12 @@ def _waiting(page: SpacePage, job: Job, user: Person) -> dict[str, Any]:
         place = ordinal(waiting.place)
     return {
         "headline": stage.headline(job, place=place, step=None),
+        "code": waiting.code,
         "explanation": words.waiting(waiting.code),
-        "needs": words.needs(job.requirement),
+        "needs": words.needs_of(job.requirement),
         "place": waiting.place,
         "why": [row for row in rows if not row.never],
-        "never": [row for row in rows if row.never],
+        "never": why.without_unnamed([row for row in rows if row.never]),
         "no_worker": waiting.code == "no_worker",
         "line": _line(job, seen={space.pk for space in seen}, place=waiting.place),
     }
@@ -102,7 +106,7 @@ def _waiting(page: SpacePage, job: Job, user: Person) -> dict[str, Any]:
 def _line(job: Job, *, seen: set[int], place: int | None) -> list[Place]:
     """Return the head of the line, and this job's own place; Spaces that the reader may not see have no name."""
     now = database_now()
-    head = list(Job.objects.claimable().select_related("requirement").order_by("seq")[:LINE_SHOWN])
+    head = line.jobs_in_order(line.head(LINE_SHOWN))
     numbered = list(enumerate(head, start=1))
     if place is not None and place > len(head):
         numbered = [*numbered[:-1], (place, job)]
@@ -110,7 +114,7 @@ def _line(job: Job, *, seen: set[int], place: int | None) -> list[Place]:
         Place(
             number=number,
             name=_("This Space") if one.pk == job.pk else _line_name(one, seen),
-            needs=words.needs(one.requirement),
+            needs=words.needs_of(one.requirement),
             seconds=(now - one.queued_at).total_seconds(),
             current=one.pk == job.pk,
         )

@@ -7,7 +7,7 @@ from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 from django.views.i18n import set_language
 
-from spaces import file_views, log_views, views
+from spaces import file_views, log_views, placement_views, views
 
 urlpatterns = [
     path("", views.space_list, name="home"),
@@ -23,6 +23,7 @@ urlpatterns = [
     path("spaces/<str:owner>/<str:name>/restart", views.restart, name="space_restart"),
     path("spaces/<str:owner>/<str:name>/logs/", log_views.logs_tab, name="space_logs"),
     path("spaces/<str:owner>/<str:name>/logs/<uuid:lease_id>/<str:stream>.txt", log_views.download, name="space_log"),
+    path("spaces/<str:owner>/<str:name>/placement/", placement_views.placement_tab, name="space_placement"),
     path("spaces/<str:owner>/<str:name>/activity/", views.history, name="space_activity"),
     path("spaces/<str:owner>/<str:name>/files/", file_views.tree, name="space_files"),
     path("spaces/<str:owner>/<str:name>/files/<path:path>", file_views.tree, name="space_file"),

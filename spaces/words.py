@@ -7,7 +7,7 @@ with it, so a newer worker can speak to an older portal.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from django.utils.translation import get_language, gettext_lazy, ngettext, pgettext_lazy
 from django.utils.translation import gettext as _
@@ -21,6 +21,17 @@ if TYPE_CHECKING:
     from django.utils.functional import _StrPromise
 
     from jobs.models import Job, Requirement
+
+    class Needs(Protocol):
+        """A class of needs: a row of Requirement, or the scheduler's RequirementSpec."""
+
+        @property
+        def kind(self) -> str: ...
+        @property
+        def gpu_count(self) -> int: ...
+        @property
+        def vram_mib(self) -> int | None: ...
+
 
 ON_DEMAND = "ondemand"  # a Space without any job: it runs when somebody starts it
 STOPPED = "stopped"  # how people call a service that was stopped, whether it ever ran (completed) or not (cancelled)
@@ -55,6 +66,7 @@ REASONS: Mapping[str, _StrPromise] = {
     "worker_disabled": gettext_lazy("Its worker was disabled."),
     "gpu_workers_disabled": gettext_lazy("Remote GPU workers are switched off on this server."),
     "gpu_workers_enabled": gettext_lazy("Remote GPU workers are switched on again; the app never stopped."),
+    "placement_changed": gettext_lazy("An operator changed where it may run."),
     "claim_answer_lost": gettext_lazy("The worker does not have it; it goes back to the line."),
     "container_lost": gettext_lazy("Its container is gone from the worker."),
     # reported by workers
@@ -114,8 +126,40 @@ def badge(job: Job | None, *, kind: str) -> Badge:
     return Badge(state=job.state, kind=kind.upper(), name=state_name(job.state, batch=job.mode == job.Mode.BATCH))
 
 
-def needs(requirement: Requirement) -> str:
-    """Return what a class of jobs asks for, in a few words."""
+def needs(requirement: Needs, *, worker: str = "") -> str:
+    """Return what a class of jobs asks for, in a few words; with the worker that an operator named, where one is."""
+    wanted = _needed(requirement)
+    return _("%(needs)s, on %(worker)s only") % {"needs": wanted, "worker": worker} if worker else wanted
+
+
+def needs_of(requirement: Requirement) -> str:
+    """Return the same for a row, with the worker that it names. A query, unless the worker was read with it."""
+    return needs(requirement, worker=requirement.worker.name if requirement.worker is not None else "")
+
+
+PLACEMENTS: Mapping[str, _StrPromise] = {
+    "automatic": pgettext_lazy("placement", "Automatic"),
+    "cpu": pgettext_lazy("placement", "On a CPU"),
+    "gpu": pgettext_lazy("placement", "On a GPU"),
+    "worker": pgettext_lazy("placement", "On one worker"),
+}
+
+PLACEMENTS_EXPLAINED: Mapping[str, _StrPromise] = {
+    "automatic": gettext_lazy("The topics of the repository decide."),
+    "cpu": gettext_lazy("No GPU, whatever the topics say. An app that insists on CUDA fails there."),
+    "gpu": gettext_lazy("As the topics say where they ask for a GPU, else one whole GPU."),
+    "worker": gettext_lazy("On that worker and no other. It waits while that worker is away."),
+}
+
+
+def placement(value: str, worker: str = "") -> str:
+    """Return where an operator placed a Space, in a few words."""
+    if worker:
+        return _("On %(worker)s only") % {"worker": worker}
+    return str(PLACEMENTS.get(value, value))
+
+
+def _needed(requirement: Needs) -> str:
     count = requirement.gpu_count
     if requirement.kind == "cpu":
         return _("a CPU worker")
@@ -173,8 +217,10 @@ WORKER_REFUSALS: Mapping[str, _StrPromise] = {
     "worker_paused": gettext_lazy("Paused by its owner."),
     "gateway_unreachable": gettext_lazy("Its gateway cannot be reached from here, so nobody could open the app."),
     "worker_full": gettext_lazy("Runs as many %(what)s jobs as it may."),
+    "kept_for_older": gettext_lazy("Keeps its GPUs for %(space)s, which has waited for %(time)s."),
     "too_few_gpus": gettext_lazy("Has %(suitable)d suitable GPUs, %(needed)d are needed."),
     "gpus_busy": gettext_lazy("No GPU is free enough."),
+    "not_now": gettext_lazy("Cannot take it now."),  # for a code that is not known here
 }
 
 GPU_REFUSALS: Mapping[str, _StrPromise] = {
@@ -184,6 +230,16 @@ GPU_REFUSALS: Mapping[str, _StrPromise] = {
     "gpu_gone": gettext_lazy("The driver does not list it any more."),
     "gpu_unhealthy": gettext_lazy("Does not answer."),
     "gpu_reserved": gettext_lazy("Reserved for %(holders)s."),
+    "gpu_vram_reserved": gettext_lazy(
+        "%(available)s of %(total)s available, %(needed)s are needed; %(reserved)s reserved for %(holders)s."
+    ),
+    "gpu_unmeasured": gettext_lazy(
+        "Given as a whole, since what each job uses cannot be measured there: reserved for %(holders)s."
+    ),
+    "gpu_size_unknown": gettext_lazy("Its driver does not tell how much memory it has."),
+    "gpu_elsewhere": gettext_lazy("%(other)s reports the same GPU since."),
+    "gpu_free_alone": gettext_lazy("Free, but %(needed)d GPUs are needed at once."),
+    "not_now": gettext_lazy("Not to be had now."),  # for a code that is not known here
     "gpu_foreign_use": gettext_lazy("%(free)s of %(total)s free, %(foreign)s used by processes that are not ours."),
 }
 
@@ -196,11 +252,39 @@ STANDINGS: Mapping[str, _StrPromise] = {
     "worker_paused": gettext_lazy("Paused"),
     "gateway_unreachable": gettext_lazy("Not reachable"),
     "worker_full": gettext_lazy("Full"),
+    "worker_revoked": gettext_lazy("Revoked"),
+    "gpu_workers_disabled": gettext_lazy("Switched off"),
+    "kept_for_older": gettext_lazy("Kept"),
     "gpu_reserved": gettext_lazy("Reserved"),
+    "gpu_vram_reserved": gettext_lazy("Reserved"),
+    "gpu_unmeasured": gettext_lazy("Reserved"),
+    "gpu_size_unknown": gettext_lazy("Size unknown"),
+    "gpu_elsewhere": gettext_lazy("Elsewhere"),
+    "gpu_free_alone": gettext_lazy("Free"),
     "gpu_foreign_use": gettext_lazy("In use"),
     "gpu_gone": gettext_lazy("Gone"),
     "gpu_unhealthy": gettext_lazy("Faulty"),
     "gpu_too_small": gettext_lazy("Too small"),
+}
+
+# Why the nearest worker does not take it, in as few words as fit on a card. "%(worker)s" is that worker.
+SHORT: Mapping[str, _StrPromise] = {
+    "predecessor_stopping": gettext_lazy("waits for the run before it"),
+    "last_chance": gettext_lazy("its last attempt expired"),
+    "no_worker": gettext_lazy("no worker yet"),
+    "about_to_start": gettext_lazy("about to start"),
+    "no_compatible_worker": gettext_lazy("no worker fits"),
+    "named_worker_revoked": gettext_lazy("%(worker)s was revoked"),
+    "named_worker_unfit": gettext_lazy("%(worker)s does not fit"),
+    "gpus_busy": gettext_lazy("no GPU is free enough"),
+    "worker_full": gettext_lazy("%(worker)s is full"),
+    "worker_offline": gettext_lazy("%(worker)s is offline"),
+    "worker_disabled": gettext_lazy("%(worker)s is disabled"),
+    "worker_draining": gettext_lazy("%(worker)s is draining"),
+    "worker_paused": gettext_lazy("%(worker)s is paused"),
+    "gateway_unreachable": gettext_lazy("%(worker)s is not reachable"),
+    "gpu_workers_disabled": gettext_lazy("GPU workers are switched off"),
+    "kept_for_older": gettext_lazy("an older one goes first"),
 }
 
 # The whole of it in one sentence, by the codes of jobs/waiting.py.
@@ -210,6 +294,21 @@ WAITING: Mapping[str, _StrPromise] = {
     "no_worker": gettext_lazy("No worker has been enrolled yet, so nothing can take it."),
     "about_to_start": gettext_lazy("A worker can take it now; it starts with that worker's next question."),
     "no_compatible_worker": gettext_lazy("No worker can ever take it as it is."),
+    "named_worker_waits": gettext_lazy(
+        "An operator placed it on one worker, and it waits for that one. It starts by itself as soon as it can."
+    ),
+    "named_worker_revoked": gettext_lazy(
+        "An operator placed it on one worker, which was revoked. It waits until an operator places it elsewhere."
+    ),
+    "named_worker_unfit": gettext_lazy(
+        "An operator placed it on one worker, which can never take it as it is. It waits until that is changed."
+    ),
+    "gpu_workers_disabled": gettext_lazy(
+        "GPU workers are switched off on this server. It starts by itself when they are switched on again."
+    ),
+    "kept_for_older": gettext_lazy(
+        "The GPUs that it could have are kept for a Space that has waited longer. It starts by itself after that one."
+    ),
 }
 
 WAITS = gettext_lazy("No worker can take it now. It starts by itself as soon as one can; you can close this page.")
@@ -235,6 +334,11 @@ def waiting(code: str) -> str:
     return str(WAITING.get(code, WAITS))
 
 
+def waiting_short(code: str, *, worker: str = "") -> str:
+    """Return why a job waits, in a few words for a card; empty for a code that is not known here."""
+    return _filled(SHORT, code, {"worker": worker}) or ""
+
+
 def holders(names: list[str], *, hidden: int) -> str:
     """Return who holds a GPU: the Spaces that the reader may know of, and a word for those he may not."""
     said = list(names)
@@ -247,7 +351,7 @@ def _filled(sentences: Mapping[str, _StrPromise], code: str, facts: Mapping[str,
     sentence = sentences.get(code)
     try:
         return None if sentence is None else str(sentence) % facts
-    except KeyError:  # the one who judged did not send a figure of the sentence: the stored one will do
+    except (KeyError, TypeError):  # the one who judged did not send a figure of the sentence: the stored one will do
         return None
 
 

@@ -9,10 +9,11 @@ starts at a job never locks a worker or a space.
 
 from __future__ import annotations
 
-from jobs.lifecycle.claiming import Claim, claim_next
+from jobs.lifecycle.claiming import Claim, claim_for, claim_next
 from jobs.lifecycle.holds import Hold, Instruction, renew_lease, sync_holds
 from jobs.lifecycle.lapses import cut_off_worker, expire_lease, give_up, let_go, mark_silent, withhold
 from jobs.lifecycle.overuse import end_overuse, warn_of_overuse
+from jobs.lifecycle.placing import reclass_queued, waits_in_line
 from jobs.lifecycle.reports import LogText, Recorded, Report, record
 from jobs.lifecycle.stopping import request_stop, stop_space
 from jobs.lifecycle.submission import Submission, submit
@@ -25,6 +26,7 @@ __all__ = [
     "Recorded",
     "Report",
     "Submission",
+    "claim_for",
     "claim_next",
     "cut_off_worker",
     "end_overuse",
@@ -32,12 +34,14 @@ __all__ = [
     "give_up",
     "let_go",
     "mark_silent",
+    "reclass_queued",
     "record",
     "renew_lease",
     "request_stop",
     "stop_space",
     "submit",
     "sync_holds",
+    "waits_in_line",
     "warn_of_overuse",
     "withhold",
 ]

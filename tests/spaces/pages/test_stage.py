@@ -69,9 +69,9 @@ def test_each_gpu_says_why_it_does_not_do(carol: Client) -> None:
     reasons = {row["gpu"]: (row["code"], row["never"]) for row in status["waiting"]["workers"]}
     assert status["waiting"]["place"] == 1
     assert reasons["GPU 1 RTX 3060"] == ("gpu_too_small", True)
-    assert sorted(code for code, never in reasons.values() if not never) == ["gpu_foreign_use", "gpu_reserved"]
+    assert sorted(code for code, never in reasons.values() if not never) == ["gpu_foreign_use", "gpu_vram_reserved"]
     text = page(carol, waits)
-    assert "Reserved for alice/holder." in text
+    assert "reserved for alice/holder." in text
     assert "used by processes that are not ours" in text
 
 
