@@ -261,7 +261,7 @@ def _sentence(code: str, facts: dict[str, Any]) -> str:
             return f"{whole}: reserved for {facts['holders']}"
         case "gpu_vram_reserved":
             available, reserved = gigabytes(facts["available_mib"]), gigabytes(facts["reserved_mib"])
-            return f"{available} of {total} available, {needed} needed; {reserved} reserved for {facts['holders']}"
+            return f"{available[:-3]} of {total} available, {needed} needed; {reserved} reserved for {facts['holders']}"
         case _:
             processes = f": {facts['processes']}" if facts["processes"] else ""
             return f"{free[:-3]} of {total} free, {foreign} used by processes that are not ours{processes}"

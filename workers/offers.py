@@ -87,6 +87,8 @@ def _offer(
         free_cpu_slots=max(0, worker.max_cpu_jobs - taken[worker.pk, Requirement.Kind.CPU]),
         gpus=tuple(gpus),
         offline_since=None if online else worker.last_seen_at,
+        gpu_slots=worker.max_gpu_jobs,
+        cpu_slots=worker.max_cpu_jobs,
         remote_enabled=remote_enabled,
         simulated_allowed=settings.OPENFACE_ALLOW_SIMULATED_GPUS,
     )
