@@ -24,35 +24,54 @@ from jobs import audit
 from jobs.admin import ReadOnly
 from jobs.clock import now_and_up_since
 from jobs.models import Job
+from jobs.states import JobState
 from workers import enrollment, standing
 from workers.api.authentication import address_of
 from workers.errors import WorkerError
+from workers.inventory import drain_of, left_on
 from workers.models import EnrollmentToken, Gpu, Worker
+
+
+def _fate_when_disabled(job: Job) -> Any:
+    return _("stays in the line, for other workers") if job.state == JobState.QUEUED else _("will be stopped")
+
+
+def _fate_when_revoked(job: Job) -> Any:
+    match job.state:
+        case JobState.RUNNING | JobState.UNAVAILABLE:
+            return _("will be unavailable until somebody stops or restarts it")
+        case JobState.STOPPING:
+            return _("counts as stopped")
+        case _:
+            return _("goes back to the line")
 
 
 @dataclass(frozen=True)
 class Act:
-    """One act of the admin: what it is called, what it does, in a sentence, and whether it touches jobs."""
+    """One act of the admin: what it is called, what it does, in a sentence, and what becomes of the jobs."""
 
     title: Any
     explanation: Any
     do: Callable[..., Worker]
     with_reason: bool = True
-    touches_jobs: bool = False
+    fate: Callable[[Job], Any] | None = None  # what becomes of a job on the worker; None: nothing
 
 
 ACTS: dict[str, Act] = {
     "drain": Act(_("Drain"), _("They get no new jobs; those that run may finish."), standing.drain),
     "resume": Act(_("Resume"), _("They take jobs again."), standing.resume),
     "disable": Act(
-        _("Disable"), _("They get no new jobs, and those that run are stopped."), standing.disable, touches_jobs=True
+        _("Disable"),
+        _("They get no new jobs, and those that run are stopped."),
+        standing.disable,
+        fate=_fate_when_disabled,
     ),
     "enable": Act(_("Enable"), _("They take jobs again."), standing.enable),
     "revoke": Act(
         _("Revoke"),
         _("Their credentials are void for good and their leases end. Repositories, logs and history stay."),
         standing.revoke,
-        touches_jobs=True,
+        fate=_fate_when_revoked,
     ),
     "approve_gateway": Act(
         _("Approve the proposed gateway address"),
@@ -97,7 +116,8 @@ def _action(name: str) -> Callable[..., HttpResponse | None]:
 def _ask(
     model_admin: WorkerAdmin, request: HttpRequest, name: str, act: Act, workers: QuerySet[Worker]
 ) -> HttpResponse:
-    touched = Job.objects.active().filter(leases__worker__in=workers, leases__released_at=None)
+    touched = Job.objects.active().filter(leases__worker__in=workers, leases__released_at=None).order_by("seq")
+    on_them = [(job, act.fate(job) if act.fate else "") for job in touched.select_related("worker")]
     context = {
         **admin.site.each_context(request),
         "title": act.title,
@@ -106,7 +126,7 @@ def _ask(
         "action": name,
         "checkbox": ACTION_CHECKBOX_NAME,
         "workers": workers,
-        "jobs": touched.select_related("worker").order_by("worker__name", "seq"),
+        "jobs": on_them,
         "opts": model_admin.model._meta,
     }
     return TemplateResponse(request, "admin/workers/confirm.html", context)
@@ -126,6 +146,7 @@ class WorkerAdmin(admin.ModelAdmin[Worker]):
         "name",
         "online",
         "scheduling",
+        "left",
         "local",
         "last_seen_at",
         "gateway_status",
@@ -160,13 +181,22 @@ class WorkerAdmin(admin.ModelAdmin[Worker]):
         return False  # revoked, never deleted: history names it
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        self._clock = now_and_up_since()  # one look at the clock for all rows
+        self._clock = now_and_up_since()  # one look at the clock and at the leases for all rows
+        self._left = left_on(Worker.objects.all())
         return super().changelist_view(request, extra_context)
 
     @admin.display(boolean=True, description=_("Online"))
     def online(self, worker: Worker) -> bool:
         now, up_since = self._clock
         return worker.is_online(now=now, up_since=up_since)
+
+    @admin.display(description=_("Left on it"))
+    def left(self, worker: Worker) -> str:
+        """How far draining or disabling is; empty for a worker that is open."""
+        now, up_since = self._clock
+        online = worker.is_online(now=now, up_since=up_since)
+        drain = None if worker.revoked_at else drain_of(worker, self._left.get(worker.pk, []), online=online)
+        return drain.sentence() if drain else ""
 
     def save_model(self, request: HttpRequest, obj: Worker, form: Any, change: bool) -> None:
         """Write the typed fields only: the rest of the row may have changed since the form was drawn."""

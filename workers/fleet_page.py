@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext
+from django.utils.translation import ngettext, pgettext
 
 from jobs.models import Job
 from jobs.scheduling import GpuOffer, Held
@@ -177,7 +177,7 @@ def _row(line: WorkerLine, now: datetime, reader: Reader) -> WorkerRow:
         note=_note(line, reader),
         gone=not line.online,
         facts=_facts(worker) if reader.operator else [],
-        remarks=[*_remarks(line), *(_operators_remarks(line) if reader.operator else [])],
+        remarks=[*_remarks(line, reader), *(_operators_remarks(line) if reader.operator else [])],
     )
 
 
@@ -263,21 +263,38 @@ def _note(line: WorkerLine, reader: Reader) -> str:
     return f"{what} " + _("Now: %(names)s.") % {"names": words.holders(seen, hidden=len(line.names) - len(seen))}
 
 
-def _remarks(line: WorkerLine) -> list[str]:
+def _remarks(line: WorkerLine, reader: Reader) -> list[str]:
     """What everybody who is signed in may know of a worker that does not serve."""
     worker, remarks = line.worker, []
     if not line.online and worker.expected_online:
         remarks.append(_("Usually on: %(hours)s.") % {"hours": worker.expected_online})
     if worker.scheduling != Worker.Scheduling.OPEN:
-        if line.drained:
-            remarks.append(_("Nothing is left on it: it may be switched off."))
-        else:
-            remarks.append(_("%(count)d job(s) left on it.") % {"count": line.jobs})
+        remarks += _drain(line, reader)
         if worker.scheduling_reason:
             remarks.append(worker.scheduling_reason)
     if not worker.accepting and worker.paused_reason:
         remarks.append(_("Paused: %(reason)s") % {"reason": worker.paused_reason})
     return remarks
+
+
+def _drain(line: WorkerLine, reader: Reader) -> list[str]:
+    """How far draining or disabling is, and what is left."""
+    drain = line.drain
+    if drain is None:
+        return []
+    if drain.complete:
+        return [_("Drained: safe to switch off.")]
+    told = [] if drain.complete is False else [_("What is left on it is not known, because it does not say.")]
+    if drain.left:
+        ours = [left.name for left in drain.left if left.name]
+        seen = [name for name in ours if reader.operator or name in reader.spaces]
+        names = [words.holders(seen, hidden=len(ours) - len(seen))] if ours else []
+        if unknown := len(drain.left) - len(ours):
+            names.append(
+                ngettext("%(count)d unknown container", "%(count)d unknown containers", unknown) % {"count": unknown}
+            )
+        told.append(_("%(count)d left: %(names)s.") % {"count": len(drain.left), "names": ", ".join(names)})
+    return told
 
 
 def _operators_remarks(line: WorkerLine) -> list[str]:

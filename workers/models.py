@@ -67,6 +67,9 @@ class Worker(models.Model):
     capabilities = models.JSONField(default=dict, blank=True, help_text="the whole report, for people")
     disk = models.JSONField(default=dict, blank=True)
     doctor = models.JSONField(default=list, blank=True)
+    inventory = models.JSONField(
+        null=True, blank=True, help_text="leases that its last report listed; null where its engine did not answer"
+    )
     foreign_leases = models.JSONField(default=list, blank=True, help_text="leases it holds that we do not know")
 
     class Meta:

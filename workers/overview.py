@@ -9,8 +9,8 @@ from typing import Any
 
 from jobs import offers
 from jobs.clock import now_and_up_since
-from jobs.models import Lease
 from jobs.scheduling import GpuOffer
+from workers.inventory import Drain, Left, drain_of, left_on
 from workers.models import Gpu, Worker
 
 
@@ -28,10 +28,24 @@ class WorkerLine:
 
     worker: Worker
     online: bool
-    jobs: int  # leases that it has not cleared
+    left: tuple[Left, ...] = field(default=())  # what it has: leases not cleared, and what else its report lists
     gpus: tuple[GpuLine, ...] = field(default=())
-    names: tuple[str, ...] = field(default=())  # owner/repo of those leases
     twins: tuple[str, ...] = field(default=())  # other workers that report the same machine: a cloned disk
+
+    @property
+    def jobs(self) -> int:
+        """How many leases it has not cleared: each takes a place, whatever became of it."""
+        return len(self.names)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The owner/repo of those leases."""
+        return tuple(left.name for left in self.left if left.on_the_books)
+
+    @property
+    def drain(self) -> Drain | None:
+        """How far its draining is; None where it is open."""
+        return drain_of(self.worker, self.left, online=self.online)
 
     @property
     def max_jobs(self) -> int:
@@ -50,8 +64,8 @@ class WorkerLine:
 
     @property
     def drained(self) -> bool:
-        """Draining is complete when the worker has nothing left, containers that still stop included."""
-        return self.worker.scheduling != Worker.Scheduling.OPEN and self.jobs == 0
+        """Draining is complete: it was heard just now, and has nothing left, containers that still stop included."""
+        return self.drain is not None and self.drain.complete is True
 
 
 @dataclass(frozen=True)
@@ -68,7 +82,16 @@ _TROUBLE_FIRST = ("offline", "disabled", "draining", "paused", "new", "online", 
 
 def fleet(*, with_revoked: bool = False) -> Fleet:
     """Read the fleet. A fixed number of queries, however many workers."""
-    workers = list(Worker.objects.all() if with_revoked else Worker.objects.filter(revoked_at=None))
+    return _looked_at(list(Worker.objects.all() if with_revoked else Worker.objects.filter(revoked_at=None)))
+
+
+def line_of(worker: Worker) -> tuple[WorkerLine, datetime]:
+    """One worker as the fleet shows it, and the time by which it was judged."""
+    seen = _looked_at([worker])
+    return seen.lines[0], seen.now
+
+
+def _looked_at(workers: list[Worker]) -> Fleet:
     now, up_since = now_and_up_since()
     ids = [worker.pk for worker in workers]
     by_uuid: dict[Any, dict[str, GpuOffer]] = {
@@ -79,19 +102,14 @@ def fleet(*, with_revoked: bool = False) -> Fleet:
         offer = by_uuid.get(row.worker_id, {}).get(row.uuid)
         if offer is not None and (row.present or offer.reserved):
             gpus[row.worker_id].append(GpuLine(row, offer))
-    names: dict[Any, list[str]] = defaultdict(list)
-    for worker_id, owner, repo in Lease.objects.filter(worker__in=ids, cleared_at=None).values_list(
-        "worker_id", "job__owner", "job__repo"
-    ):
-        names[worker_id].append(f"{owner}/{repo}")
+    left = left_on(workers)
     twins = _twins(workers)
     lines = [
         WorkerLine(
             worker=worker,
             online=worker.is_online(now=now, up_since=up_since),
-            jobs=len(names[worker.pk]),
+            left=tuple(left[worker.pk]),
             gpus=tuple(gpus[worker.pk]),
-            names=tuple(names[worker.pk]),
             twins=twins.get(worker.pk, ()),
         )
         for worker in workers
@@ -114,8 +132,9 @@ def as_json(line: WorkerLine, *, now: datetime) -> dict[str, Any]:
         "last_seen_at": None if worker.last_seen_at is None else worker.last_seen_at.isoformat(),
         "silent_seconds": None if worker.last_seen_at is None else (now - worker.last_seen_at).total_seconds(),
         "revoked_at": None if worker.revoked_at is None else worker.revoked_at.isoformat(),
+        "stale": worker.last_seen_at is not None and not line.online,
         "jobs": line.jobs,
-        "drained": line.drained,
+        "drain": None if line.drain is None else line.drain.as_json(),
         "max_jobs": {"gpu": worker.max_gpu_jobs, "cpu": worker.max_cpu_jobs},
         "gateway": {
             "url": worker.gateway_url,
@@ -137,6 +156,7 @@ def as_json(line: WorkerLine, *, now: datetime) -> dict[str, Any]:
                 "healthy": gpu.offer.healthy,
                 "simulated": gpu.row.simulated,
                 "present": gpu.row.present,
+                "reported_at": None if gpu.row.reported_at is None else gpu.row.reported_at.isoformat(),
             }
             for gpu in line.gpus
         ],

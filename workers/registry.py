@@ -50,20 +50,22 @@ def register(worker_id: uuid.UUID, registration: Registration) -> Answer:
     with transaction.atomic():
         worker = lock(worker_id)
         gpus.check_gpus(registration.gpus)
-        worker.session += 1
-        worker.beat = 0
-        worker.accepting = True
-        worker.paused_reason = ""
-        worker.doctor = [asdict(check) for check in registration.doctor]
-        changed = ["session", "beat", "accepting", "paused_reason", "doctor"]
-        changed += _describe(worker, registration.capabilities)
-        changed += gateways.apply_proposal(worker, registration.gateway_url)
-        worker.save(update_fields=changed)
-        Worker.objects.filter(pk=worker_id).update(last_seen_at=Now(), registered_at=Now())
+        columns = {
+            "session": worker.session + 1,
+            "beat": 0,
+            "accepting": True,
+            "paused_reason": "",
+            "doctor": [asdict(check) for check in registration.doctor],
+            "last_seen_at": Now(),
+            "registered_at": Now(),
+            **_described(registration.capabilities),
+        }
+        worker.save(update_fields=gateways.apply_proposal(worker, registration.gateway_url))
+        _write(worker, columns)
         crossings = gpus.store_gpus(worker, registration.gpus, counts=True)
         instructions = lifecycle.sync_holds(worker_id, holds=_holds(registration.holds), registering=True)
         gpus.tell(crossings)
-        _remember_foreign(worker, instructions)
+        _write(worker, _inventory(registration.holds, instructions))
         notices.publish("gateway", worker=worker_id)
     return _answer(worker, instructions)
 
@@ -82,11 +84,11 @@ def heartbeat(worker_id: uuid.UUID, beat: Heartbeat) -> Answer:
         if beat.beat < worker.beat:
             return _answer(worker, lifecycle.sync_holds(worker_id, holds=None, registering=False))
         gpus.check_gpus(beat.gpus)
-        _take(worker, beat)
+        said = _said(worker, beat)
         crossings = gpus.store_gpus(worker, beat.gpus, counts=True)
         instructions = lifecycle.sync_holds(worker_id, holds=_holds(beat.holds), registering=False)
         gpus.tell(crossings)
-        _remember_foreign(worker, instructions)
+        _write(worker, said | _inventory(beat.holds, instructions))
     return _answer(worker, instructions)
 
 
@@ -109,54 +111,55 @@ def lock(worker_id: uuid.UUID, *, session: int | None = None) -> Worker:
     return worker
 
 
-def _describe(worker: Worker, capabilities: Capabilities) -> list[str]:
-    """Put what the machine is on the row; return the names of the fields."""
-    worker.hostname = capabilities.hostname or ""
-    worker.version = capabilities.worker_version
-    worker.executor = capabilities.executor
-    worker.engine_id = capabilities.engine_id or ""
-    worker.features = capabilities.features
-    worker.max_gpu_jobs = capabilities.max_gpu_jobs
-    worker.max_cpu_jobs = capabilities.max_cpu_jobs
-    worker.driver_gpu_count = capabilities.gpu_count
-    worker.capabilities = capabilities.facts
-    if capabilities.disk is not None:
-        worker.disk = capabilities.disk
-    return [
-        "hostname",
-        "version",
-        "executor",
-        "engine_id",
-        "features",
-        "max_gpu_jobs",
-        "max_cpu_jobs",
-        "driver_gpu_count",
-        "capabilities",
-        "disk",
-    ]
+def _described(capabilities: Capabilities) -> dict[str, Any]:
+    """Columns of what the machine is."""
+    columns = {
+        "hostname": capabilities.hostname or "",
+        "version": capabilities.worker_version,
+        "executor": capabilities.executor,
+        "engine_id": capabilities.engine_id or "",
+        "features": capabilities.features,
+        "max_gpu_jobs": capabilities.max_gpu_jobs,
+        "max_cpu_jobs": capabilities.max_cpu_jobs,
+        "driver_gpu_count": capabilities.gpu_count,
+        "capabilities": capabilities.facts,
+    }
+    return columns if capabilities.disk is None else {**columns, "disk": capabilities.disk}
 
 
-def _take(worker: Worker, beat: Heartbeat) -> None:
-    changed = ["beat", "accepting", "paused_reason"]
-    worker.beat = beat.beat
-    worker.accepting = beat.accepting
-    worker.paused_reason = "" if beat.accepting else beat.paused_reason or ""
+def _said(worker: Worker, beat: Heartbeat) -> dict[str, Any]:
+    """Columns of what a heartbeat says besides GPUs and leases."""
+    said: dict[str, Any] = {
+        "beat": beat.beat,
+        "accepting": beat.accepting,
+        "paused_reason": "" if beat.accepting else beat.paused_reason or "",
+    }
     if beat.capabilities is not None:
         if beat.capabilities.worker_id != worker.pk:
             raise NotYourWorker("The worker says that it is another one than its credential.")
-        changed += _describe(worker, beat.capabilities)
+        said |= _described(beat.capabilities)
     if beat.disk is not None:
-        worker.disk = beat.disk
-        changed.append("disk")
-    worker.save(update_fields=changed)
+        said["disk"] = beat.disk
+    return said
 
 
-def _remember_foreign(worker: Worker, instructions: Sequence[lifecycle.Instruction]) -> None:
-    """Keep the leases that nobody here knows: an operator sees them as containers on hold."""
-    unknown: list[Any] = [str(each.lease_id) for each in instructions if each.want == "hold"]
-    if unknown != worker.foreign_leases:
-        worker.foreign_leases = unknown
-        worker.save(update_fields=["foreign_leases"])
+def _inventory(holds: list[HoldReport] | None, instructions: Sequence[lifecycle.Instruction]) -> dict[str, Any]:
+    """Columns of what the worker has: all that it listed (None: its engine did not answer), and what nobody here knows.
+
+    An operator sees the latter as containers on hold.
+    """
+    listed = None if holds is None else sorted({str(hold.lease) for hold in holds})
+    unknown = [str(each.lease_id) for each in instructions if each.want == "hold"]
+    return {"inventory": listed} if holds is None else {"inventory": listed, "foreign_leases": unknown}
+
+
+def _write(worker: Worker, columns: dict[str, Any]) -> None:
+    """Write what differs, in one statement or none."""
+    changed = {name: value for name, value in columns.items() if getattr(worker, name) != value}
+    if changed:
+        Worker.objects.filter(pk=worker.pk).update(**changed)
+        for name, value in changed.items():
+            setattr(worker, name, value)
 
 
 def _holds(holds: list[HoldReport] | None) -> list[lifecycle.Hold] | None:

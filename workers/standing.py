@@ -7,6 +7,7 @@ asking for what is so already changes nothing and writes nothing.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from typing import Protocol
 
 from django.db import transaction
@@ -51,16 +52,21 @@ def resume(worker_id: uuid.UUID, *, actor: Actor, address: str | None = None, re
 
 
 def disable(worker_id: uuid.UUID, *, actor: Actor, address: str | None = None, reason: str = "") -> Worker:
-    """No new jobs; running ones are stopped. Raises UnknownWorker, WrongStanding (revoked)."""
+    """No new jobs; running ones are stopped: also the way to force a drain. Raises UnknownWorker, WrongStanding.
+
+    A job that went back to the line and that the worker might still have resumed stays in the line, for others.
+    """
     with transaction.atomic():
         worker = _locked(worker_id)
+        jobs = list(running_on(worker_id))
         changed = _set_scheduling(
-            worker, Scheduling.DISABLED, "worker_disabled", actor=actor, address=address, reason=reason
+            worker, Scheduling.DISABLED, "worker_disabled", actor=actor, address=address, reason=reason, jobs=jobs
         )
         if changed:
             why = f"{worker.name} was disabled" + (f": {reason}" if reason else "") + "."
-            for job_id in list(running_on(worker_id).values_list("pk", flat=True)):
-                lifecycle.request_stop(job_id, actor=actor, code="worker_disabled", reason=why)
+            for job in jobs:
+                if not lifecycle.let_go(job.pk, worker_id=worker_id, reason_code="worker_disabled", reason=why):
+                    lifecycle.request_stop(job.pk, actor=actor, code="worker_disabled", reason=why)
     return worker
 
 
@@ -83,11 +89,20 @@ def revoke(worker_id: uuid.UUID, *, actor: Actor, address: str | None = None, re
         worker = _locked(worker_id, revoked_too=True)
         if worker.revoked_at is not None:
             return worker
+        names = _names(running_on(worker_id))
         Worker.objects.filter(pk=worker_id).update(revoked_at=Now())
         worker.refresh_from_db(fields=["revoked_at"])
         why = f"{worker.name} was revoked" + (f": {reason}" if reason else "") + "."
         lifecycle.cut_off_worker(worker_id, reason_code="worker_revoked", reason=why, cleared=True)
-        audit.record("worker_revoked", obj=worker, actor=actor, address=address, reason=reason)
+        audit.record(
+            "worker_revoked",
+            obj=worker,
+            actor=actor,
+            address=address,
+            reason=reason,
+            before={"scheduling": str(worker.scheduling), "revoked": False},
+            after={"revoked": True, "jobs": names},
+        )
         notices.publish("standing", worker=worker_id)
     return worker
 
@@ -140,6 +155,11 @@ def running_on(worker_id: uuid.UUID) -> QuerySet[Job]:
     return Job.objects.active().filter(leases__worker=worker_id, leases__released_at=None).order_by("seq")
 
 
+def _names(jobs: Iterable[Job]) -> list[str]:
+    """The jobs that an act touches, as the audit keeps them."""
+    return [f"{job.owner}/{job.repo} ({job.state})" for job in jobs]
+
+
 def _locked(worker_id: uuid.UUID, *, revoked_too: bool = False) -> Worker:
     worker = Worker.objects.select_for_update(no_key=True).filter(pk=worker_id).first()
     if worker is None:
@@ -150,8 +170,16 @@ def _locked(worker_id: uuid.UUID, *, revoked_too: bool = False) -> Worker:
 
 
 def _set_scheduling(
-    worker: Worker, scheduling: Scheduling, act: str, *, actor: Actor, address: str | None, reason: str
+    worker: Worker,
+    scheduling: Scheduling,
+    act: str,
+    *,
+    actor: Actor,
+    address: str | None,
+    reason: str,
+    jobs: Iterable[Job] = (),
 ) -> bool:
+    """Write a locked worker's standing and the audit row; False where it is so already. `jobs`: what it touches."""
     if worker.scheduling == scheduling:
         return False
     before = {"scheduling": str(worker.scheduling)}
@@ -165,7 +193,7 @@ def _set_scheduling(
         address=address,
         reason=reason,
         before=before,
-        after={"scheduling": str(scheduling)},
+        after={"scheduling": str(scheduling)} | ({"jobs": names} if (names := _names(jobs)) else {}),
     )
     notices.publish("standing", worker=worker.pk)
     if scheduling == Scheduling.OPEN:

@@ -14,6 +14,7 @@ from typing import Literal
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F
+from django.db.models.functions import Now
 
 from jobs import logs as log_rows
 from jobs import notices
@@ -65,14 +66,17 @@ def sync_holds(worker_id: uuid.UUID, *, holds: Sequence[Hold] | None, registerin
     Within the caller's transaction, which holds the worker's row lock. `holds` None (the engine did not answer)
     renews everything and changes nothing else.
     """
-    now = database_now()
-    offsets: dict[uuid.UUID, dict[str, int]] = {}
-    rows = list(Lease.objects.select_related("job").filter(worker=worker_id, cleared_at=None).order_by("acquired_at"))
+    leases = Lease.objects.filter(worker=worker_id, cleared_at=None).annotate(read_at=Now()).order_by("acquired_at")
+    # Without what only a claim needs: this runs with each heartbeat of each worker.
+    rows = list(leases.select_related("job").defer("job__spec", "job__reason"))
+    if not rows:
+        return _strays(worker_id, [hold.lease_id for hold in holds or ()])
+    now = rows[0].read_at
     if holds is None:
         _renew([lease for lease in rows if lease.released_at is None], now=now)
         return [_instruction(lease, now=now) for lease in rows]
-    if registering:  # it may have adopted what runs, and must know where each log goes on
-        offsets = log_rows.next_offsets_of(lease.pk for lease in rows)
+    # A worker that registers may have adopted what runs, and must know where each log goes on.
+    offsets = log_rows.next_offsets_of(lease.pk for lease in rows) if registering else {}
     listed = {hold.lease_id: hold for hold in holds}
     _renew([lease for lease in rows if lease.released_at is None and lease.pk in listed], now=now)
     for lease in rows:

@@ -104,7 +104,7 @@ def test_processes_of_the_machine_are_the_operators_business(worker: WireWorker)
 
 def test_what_needs_a_look_comes_first() -> None:
     WorkerFactory.create(name="fine")
-    WorkerFactory.create(name="leaving", scheduling=Worker.Scheduling.DRAINING)
+    WorkerFactory.create(name="leaving", scheduling=Worker.Scheduling.DRAINING, inventory=[])
     WorkerFactory.create(name="gone", last_seen_at=ago(3600), expected_online="Mon–Fri 9–18")
 
     page = fleet(signed_in())
@@ -112,7 +112,7 @@ def test_what_needs_a_look_comes_first() -> None:
     order = [page.index(f"{name} <span") for name in ("gone", "leaving", "fine")]
     assert order == sorted(order)
     assert "Mon–Fri 9–18" in page
-    assert "it may be switched off" in page
+    assert "Drained: safe to switch off." in page
 
 
 def test_revoked_workers_are_not_shown() -> None:

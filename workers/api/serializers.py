@@ -420,14 +420,51 @@ class LeaseOut(serializers.Serializer[Any]):
     expires_in_s = serializers.FloatField()
 
 
+class LeftOut(serializers.Serializer[Any]):
+    """One thing that is left on a worker."""
+
+    lease = serializers.UUIDField()
+    space = serializers.CharField(allow_null=True, help_text="owner/repo; null where nobody here knows the lease")
+    state = serializers.CharField(help_text="of its job, or removing, or unknown")
+    since = serializers.DateTimeField(allow_null=True)
+    deadline_at = serializers.DateTimeField(allow_null=True, help_text="of what is being stopped: when it is killed")
+
+
+class DrainOut(serializers.Serializer[Any]):
+    """How far draining or disabling is."""
+
+    complete = serializers.BooleanField(allow_null=True, help_text="null: not known, because the worker does not say")
+    left = LeftOut(many=True)
+
+
+class FleetWorkerOut(serializers.Serializer[Any]):
+    """One worker for operators; more fields than these may be there."""
+
+    worker_id = serializers.UUIDField()
+    name = serializers.CharField()
+    standing = serializers.CharField(help_text="online, draining, disabled, paused, offline, new or revoked")
+    scheduling = serializers.CharField(help_text="open, draining or disabled")
+    reason = serializers.CharField()
+    online = serializers.BooleanField()
+    stale = serializers.BooleanField(help_text="not heard: all figures are those of its last report")
+    jobs = serializers.IntegerField(help_text="leases that it has not cleared")
+    drain = DrainOut(allow_null=True)
+    gpus = serializers.ListField(child=serializers.DictField())
+
+
+class FleetOut(serializers.Serializer[Any]):
+    workers = FleetWorkerOut(many=True)
+
+
 class StandingOut(serializers.Serializer[Any]):
-    """A worker's standing after an operator's act: three facts."""
+    """A worker's standing after an operator's act: three facts, and what is left on it."""
 
     worker_id = serializers.UUIDField(source="id")
     name = serializers.CharField()
     scheduling = serializers.CharField(help_text="open, draining or disabled")
     reason = serializers.CharField(source="scheduling_reason")
     revoked_at = serializers.DateTimeField(allow_null=True)
+    drain = DrainOut(allow_null=True, default=None)
 
 
 class ErrorOut(serializers.Serializer[Any]):

@@ -16,6 +16,8 @@ urlpatterns = [
     path("workers/<uuid:worker_id>/jobs/claim", views.ClaimView.as_view(), name="worker_claim"),
     path("workers/<uuid:worker_id>/jobs/<uuid:job_id>/events", views.EventsView.as_view(), name="worker_events"),
     path("workers/<uuid:worker_id>/jobs/<uuid:job_id>/lease", views.LeaseView.as_view(), name="worker_lease"),
+    path("fleet/workers", views.FleetView.as_view(), name="fleet_workers"),
+    re_path(r"^fleet/workers/(?P<name>[A-Za-z0-9._-]{1,63})$", views.FleetWorkerView.as_view(), name="fleet_worker"),
     re_path(
         r"^fleet/workers/(?P<name>[A-Za-z0-9._-]{1,63})/(?P<act>drain|resume|disable|enable|revoke)$",
         views.StandingView.as_view(),

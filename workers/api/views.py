@@ -28,6 +28,7 @@ from workers.api.throttling import HeartbeatThrottle, WorkerThrottle
 from workers.errors import CredentialInvalid, InvalidReport, NotYourWorker
 from workers.intervals import intervals
 from workers.models import Worker
+from workers.overview import as_json, fleet, line_of
 
 ERROR = OpenApiResponse(wire.ErrorOut, description="Any answer of 400 and above.")
 KEY_HEADER = "Idempotency-Key"
@@ -227,11 +228,37 @@ class WorkerDetailView(WireView):
         return Response(status=204)
 
 
-class StandingView(WireView):
-    """An operator drains, resumes, disables, enables or revokes a worker."""
+class OperatorView(WireView):
+    """An endpoint for members of staff."""
 
     authentication_classes = (StaffSession,)
     permission_classes = (IsOperator,)
+
+
+class FleetView(OperatorView):
+    """All workers with standing, GPUs and what is left on those that are drained. `?revoked=1` lists those, too."""
+
+    @extend_schema(
+        operation_id="fleet",
+        parameters=[OpenApiParameter("revoked", bool, description="List revoked workers, too.")],
+        responses={200: wire.FleetOut, "default": ERROR},
+    )
+    def get(self, request: Request) -> Response:
+        seen = fleet(with_revoked=request.query_params.get("revoked", "") in ("1", "true"))
+        return Response({"workers": [as_json(line, now=seen.now) for line in seen.lines]})
+
+
+class FleetWorkerView(OperatorView):
+    """One worker, as in the list."""
+
+    @extend_schema(operation_id="fleet_worker", responses={200: wire.FleetWorkerOut, "default": ERROR})
+    def get(self, request: Request, name: str) -> Response:
+        line, now = line_of(standing.worker_named(name))
+        return Response(as_json(line, now=now))
+
+
+class StandingView(OperatorView):
+    """An operator drains, resumes, disables, enables or revokes a worker."""
 
     @extend_schema(
         operation_id="set_standing", request=wire.StandingIn, responses={200: wire.StandingOut, "default": ERROR}
@@ -242,7 +269,9 @@ class StandingView(WireView):
         worker = standing.ACTS[act](
             worker.pk, actor=request.user, address=address_of(request) or None, reason=wish.get("reason", "")
         )
-        return Response(wire.StandingOut(worker).data)
+        line, _now = line_of(worker)
+        drain = None if line.drain is None else line.drain.as_json()
+        return Response({**wire.StandingOut(worker).data, "drain": drain})
 
 
 class NothingHere(WireView):

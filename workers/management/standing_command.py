@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 import json
+from time import monotonic, sleep
 from typing import Any, ClassVar
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from workers import standing
 from workers.errors import WorkerError
+from workers.models import Worker
+from workers.overview import WorkerLine, line_of
+
+LOOK_SECONDS = 1.0  # between two looks at a worker that is waited for
+TIMED_OUT = 124  # the exit status, as timeout(1) has it
 
 
 class StandingCommand(BaseCommand):
-    """One act on one worker, by its name. Audited as an act of the command line."""
+    """One act on one worker, by its name. Audited as an act of the command line.
+
+    Acts after which something runs out can wait for that: progress goes to stderr, the outcome alone to stdout.
+    """
 
     act: ClassVar[str]
-    done: ClassVar[str]  # a sentence with {name}
+    done: ClassVar[str]  # a sentence with {name} and {jobs}
+    can_wait: ClassVar[bool] = False
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", help="the worker's name")
         parser.add_argument("--reason", default="", help="why; shown to people and kept in the audit")
         parser.add_argument("--json", action="store_true", help="print the outcome as one JSON object")
+        if self.can_wait:
+            parser.add_argument("--wait", action="store_true", help="return when nothing is left on the worker")
+            parser.add_argument(
+                "--timeout", type=float, metavar="SECONDS", help=f"with --wait: give up then, with status {TIMED_OUT}"
+            )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -29,6 +44,10 @@ class StandingCommand(BaseCommand):
             worker = standing.ACTS[self.act](worker.pk, actor=None, reason=options["reason"])
         except WorkerError as error:
             raise CommandError(str(error)) from None
+        if options.get("wait"):
+            line = self._wait(worker, options["timeout"])
+        else:
+            line, _now = line_of(worker)
         if options["json"]:
             outcome = {
                 "worker_id": str(worker.pk),
@@ -36,7 +55,32 @@ class StandingCommand(BaseCommand):
                 "scheduling": worker.scheduling,
                 "revoked": worker.revoked_at is not None,
                 "jobs_running": touched,
+                "drain": None if line.drain is None else line.drain.as_json(),
             }
             self.stdout.write(json.dumps(outcome))
+        elif options.get("wait"):
+            self.stdout.write(f"{worker.name}: {_progress(line)}")
         else:
             self.stdout.write(self.done.format(name=worker.name, jobs=touched))
+
+    def _wait(self, worker: Worker, timeout_seconds: float | None) -> WorkerLine:
+        """Return when the worker says that it has nothing left. Raises CommandError when that takes too long."""
+        deadline = None if timeout_seconds is None else monotonic() + timeout_seconds
+        told = ""
+        while True:
+            worker.refresh_from_db()
+            line, _now = line_of(worker)
+            if line.drain is None:
+                raise CommandError(f"{worker.name} was opened again meanwhile.")
+            if line.drain.complete:
+                return line
+            if (progress := _progress(line)) != told:
+                self.stderr.write(f"{worker.name}: {progress}")
+                told = progress
+            if deadline is not None and monotonic() >= deadline:
+                raise CommandError(f"{worker.name} after {timeout_seconds:g} s: {progress}", returncode=TIMED_OUT)
+            sleep(LOOK_SECONDS)
+
+
+def _progress(line: WorkerLine) -> str:
+    return line.drain.sentence() if line.drain else "open"

@@ -9,3 +9,4 @@ class Command(StandingCommand):
     help = "Give a worker no new jobs and stop those that run."
     act = "disable"
     done = "{name} is disabled. {jobs} job(s) of it are being stopped."
+    can_wait = True

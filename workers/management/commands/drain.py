@@ -9,3 +9,4 @@ class Command(StandingCommand):
     help = "Give a worker no new jobs; those that run may finish."
     act = "drain"
     done = "{name} is draining. It runs {jobs} job(s), which may finish."
+    can_wait = True

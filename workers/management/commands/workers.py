@@ -35,4 +35,5 @@ def _sentence(line: WorkerLine) -> str:
         f"{gpu.row.model or 'GPU'} {gigabytes(gpu.row.total_vram_mib)}{' (simulated)' if gpu.row.simulated else ''}"
         for gpu in line.gpus
     )
-    return f"{line.worker.name:<20} {line.look:<9} jobs {line.jobs}/{line.max_jobs}  {gpus or 'CPU only'}"
+    drain = "" if line.drain is None or line.look == "revoked" else f"  {line.drain.sentence()}"
+    return f"{line.worker.name:<20} {line.look:<9} jobs {line.jobs}/{line.max_jobs}  {gpus or 'CPU only'}{drain}"
