@@ -59,6 +59,7 @@ class GpuOffer:
     foreign: tuple[tuple[int, str, int], ...] = ()  # pid, name, MiB
     measurable: bool = True  # whether the driver tells what each process uses
     elsewhere: str = ""  # another worker that reported this very card since
+    also_at: tuple[str, ...] = ()  # all other workers that report it: a cloned disk, or two workers on one machine
     margin_mib: int = MARGIN_MIB
 
 
