@@ -35,7 +35,14 @@ def now_and_up_since() -> tuple[datetime, datetime]:
         now = database_now()
         return now, now
     now, up_since_, alive_at = row
-    return now, now if now - alive_at > _unbroken_gap() else up_since_
+    return now, unbroken_since(now, up_since=up_since_, alive_at=alive_at)
+
+
+def unbroken_since(now: datetime, *, up_since: datetime | None, alive_at: datetime | None) -> datetime:
+    """Return the start of the unbroken stretch of stamps by what its row says; None: there is no row yet."""
+    if up_since is None or alive_at is None or now - alive_at > _unbroken_gap():
+        return now
+    return up_since
 
 
 def up_since() -> datetime:

@@ -46,7 +46,7 @@ _HEADS = """
 class Head:
     """The oldest job of one class that a claim may take."""
 
-    requirement_id: int
+    requirement: Requirement
     spec: RequirementSpec
     job_id: uuid.UUID
     seq: int
@@ -73,10 +73,8 @@ class Protected:
 def heads() -> list[Head]:
     """Return the oldest waiting job of each class that has any. One query."""
     rows = Requirement.objects.raw(_HEADS, [MAX_ATTEMPTS])
-    names = [field.name for field in dataclasses.fields(Head) if field.name not in ("requirement_id", "spec")]
-    return [
-        Head(requirement_id=row.pk, spec=spec_of(row), **{name: getattr(row, name) for name in names}) for row in rows
-    ]
+    names = [field.name for field in dataclasses.fields(Head) if field.name not in ("requirement", "spec")]
+    return [Head(requirement=row, spec=spec_of(row), **{name: getattr(row, name) for name in names}) for row in rows]
 
 
 def protected_jobs(offers: Iterable[WorkerOffer]) -> dict[uuid.UUID, Protected]:

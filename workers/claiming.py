@@ -5,17 +5,14 @@ Nothing here is stored: a repeated claim builds the same answer from the same ro
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from django.conf import settings
 from django.db import transaction
 
-from jobs import lifecycle
-from jobs.clock import database_now
+from jobs import lifecycle, offers
 from jobs.models import Job
-from jobs.switch import remote_workers_enabled
 from jobs.tokens import runtime_token, source_token
 from workers import gpus, registry
 from workers.errors import GpuWorkersDisabled
@@ -32,17 +29,18 @@ def claim(worker: Worker, request: ClaimRequest, *, key: str, data_url: str) -> 
     What is draining, disabled, paused or full fits nothing, so it gets None as well. `data_url`: where this worker
     reaches the data plane. Raises GpuWorkersDisabled, SupersededSession, StaleLease (the key's lease has ended).
     """
-    if not (worker.local or remote_workers_enabled()):
-        raise GpuWorkersDisabled
     with transaction.atomic():
         # Fresh readings first: what others use of a GPU may have changed since the last heartbeat.
         locked = registry.lock(worker.pk, session=request.session)
         gpus.check_gpus(request.gpus)
         gpus.store_gpus(locked, request.gpus, counts=False)
-        claimed = lifecycle.claim_next(
-            worker.pk, session=request.session, free_gpu=request.free_gpu, free_cpu=request.free_cpu, key=key
+        offer = offers.offer_of(locked)
+        if not (offer.local or offer.remote_enabled):
+            raise GpuWorkersDisabled
+        claimed = lifecycle.claim_for(
+            offer, session=request.session, free_gpu=request.free_gpu, free_cpu=request.free_cpu, key=key
         )
-    return None if claimed is None else _describe(claimed, data_url=data_url)
+    return None if claimed is None else _describe(claimed, locked, data_url=data_url)
 
 
 def data_url_for(*, called_as: str, scheme: str) -> str:
@@ -53,7 +51,7 @@ def data_url_for(*, called_as: str, scheme: str) -> str:
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{settings.OPENFACE_DATA_PORT}"
 
 
-def _describe(claimed: lifecycle.Claim, *, data_url: str) -> dict[str, Any]:
+def _describe(claimed: lifecycle.Claim, worker: Worker, *, data_url: str) -> dict[str, Any]:
     job, lease, spec = claimed.job, claimed.lease, claimed.job.spec
     requirement = job.requirement
     owner, repo = quote(job.owner, safe=""), quote(job.repo, safe="")
@@ -78,7 +76,8 @@ def _describe(claimed: lifecycle.Claim, *, data_url: str) -> dict[str, Any]:
             "vram_mib": requirement.vram_mib,
             "exclusive": requirement.exclusive,
             "features": requirement.features,
-            "worker": _name_of(requirement.worker_id),
+            # Whoever was named is this worker, or it would not have the job.
+            "worker": worker.name if requirement.worker_id else None,
         },
         "gpus": claimed.gpu_uuids,
         "environment": _texts(spec.get("environment")),
@@ -86,7 +85,7 @@ def _describe(claimed: lifecycle.Claim, *, data_url: str) -> dict[str, Any]:
         "build_args": _texts(spec.get("build_args")),
         "limits": _limits(spec.get("limits") or {}),
         "artifacts_url": f"{data_url}/artifacts/{job.pk}" if job.mode == Job.Mode.BATCH else None,
-        "lease_expires_in_s": max(0.0, (lease.expires_at - database_now()).total_seconds()),
+        "lease_expires_in_s": claimed.expires_in_s,
         "sdk": spec.get("sdk") or None,
         "app_file": spec.get("app_file") or None,
         "startup_timeout_s": spec.get("startup_timeout_s") or None,
@@ -100,7 +99,3 @@ def _limits(given: dict[str, Any]) -> dict[str, Any]:
 
 def _texts(given: dict[str, Any] | None) -> dict[str, str]:
     return {name: str(value) for name, value in (given or {}).items()}
-
-
-def _name_of(worker_id: uuid.UUID | None) -> str | None:
-    return None if worker_id is None else Worker.objects.values_list("name", flat=True).get(pk=worker_id)

@@ -1,31 +1,26 @@
-"""Describes workers to the scheduler: the provider of `jobs.offers`. One query per table, however many workers."""
+"""Describes workers to the scheduler: the provider of `jobs.offers`. Three queries, however many workers."""
 
 from __future__ import annotations
 
-import itertools
 import uuid
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from django.conf import settings
 from django.db import connection
+from django.db.models import F, FilteredRelation, Q
 
-from jobs.clock import now_and_up_since
-from jobs.models import Lease, Requirement, Reservation
+from jobs import books
+from jobs.books import Books
+from jobs.models import Requirement
 from jobs.scheduling import GpuOffer, Held, WorkerOffer
-from jobs.switch import remote_workers_enabled
 from workers.models import GOOD_REPORTS, Gpu, Worker
 
 # What a worker says of itself where nobody can tell which of its processes uses how much of a GPU: Windows drives the
 # card (WSL2), or the worker does not see the processes of the machine.
 _UNMEASURABLE = frozenset({"wsl2", "no_host_pids"})
-
-
-class _Clock(NamedTuple):
-    now: datetime
-    up_since: datetime
 
 
 def offers_for(worker_ids: list[uuid.UUID] | None, *, rows: Sequence[Worker] | None = None) -> list[WorkerOffer]:
@@ -35,12 +30,9 @@ def offers_for(worker_ids: list[uuid.UUID] | None, *, rows: Sequence[Worker] | N
     """
     chosen = Worker.objects.filter(revoked_at=None) if worker_ids is None else Worker.objects.filter(pk__in=worker_ids)
     workers = list(chosen if rows is None else rows)
-    clock = _Clock(*now_and_up_since())
-    ids = [worker.pk for worker in workers]
-    taken = _slots_taken(ids)
-    gpus = _gpu_offers(workers, clock, claiming=rows is not None)
-    remote = remote_workers_enabled()
-    return [_offer(worker, gpus.get(worker.pk, []), taken, clock, remote_enabled=remote) for worker in workers]
+    entries = books.read([worker.pk for worker in workers])
+    gpus = _gpu_offers(workers, entries, claiming=rows is not None)
+    return [_offer(worker, gpus.get(worker.pk, []), entries) for worker in workers]
 
 
 def gateway_sentence(worker: Worker) -> str:
@@ -62,15 +54,8 @@ def gateway_sentence(worker: Worker) -> str:
             return "it has not been reached yet"
 
 
-def _offer(
-    worker: Worker,
-    gpus: Iterable[GpuOffer],
-    taken: Mapping[tuple[uuid.UUID, str], int],
-    clock: _Clock,
-    *,
-    remote_enabled: bool,
-) -> WorkerOffer:
-    online = worker.is_online(now=clock.now, up_since=clock.up_since)
+def _offer(worker: Worker, gpus: Iterable[GpuOffer], entries: Books) -> WorkerOffer:
+    online = worker.is_online(now=entries.now, up_since=entries.up_since)
     return WorkerOffer(
         worker_id=worker.pk,
         name=worker.name,
@@ -83,51 +68,80 @@ def _offer(
         gateway_ok=bool(worker.gateway_url) and worker.gateway_status == Worker.Gateway.OK,
         gateway_detail=gateway_sentence(worker),
         features=frozenset(worker.features),
-        free_gpu_slots=max(0, worker.max_gpu_jobs - taken[worker.pk, Requirement.Kind.GPU]),
-        free_cpu_slots=max(0, worker.max_cpu_jobs - taken[worker.pk, Requirement.Kind.CPU]),
+        free_gpu_slots=max(0, worker.max_gpu_jobs - entries.taken[worker.pk, Requirement.Kind.GPU]),
+        free_cpu_slots=max(0, worker.max_cpu_jobs - entries.taken[worker.pk, Requirement.Kind.CPU]),
         gpus=tuple(gpus),
         offline_since=None if online else worker.last_seen_at,
         gpu_slots=worker.max_gpu_jobs,
         cpu_slots=worker.max_cpu_jobs,
-        remote_enabled=remote_enabled,
+        remote_enabled=entries.remote_enabled,
         simulated_allowed=settings.OPENFACE_ALLOW_SIMULATED_GPUS,
     )
 
 
-def _slots_taken(ids: list[uuid.UUID]) -> Counter[tuple[uuid.UUID, str]]:
-    """Uncleared leases by worker and kind: a slot is free when the worker says that nothing is left in it."""
-    rows = Lease.objects.filter(worker__in=ids, cleared_at=None).values_list("worker_id", "job__requirement__kind")
-    return Counter(rows)
+@dataclass
+class _Card:
+    """One physical card: what our leases hold on it, whoever reports it, and who reports it now, heard last at the end.
+
+    More than one reporter means a cloned disk, two workers on one machine, or a card that was moved. What is held is
+    held by all of them: one card is never given twice.
+    """
+
+    held: list[Held] = field(default_factory=list)
+    reporters: list[Gpu] = field(default_factory=list)
 
 
-def _gpu_offers(workers: Sequence[Worker], clock: _Clock, *, claiming: bool) -> dict[uuid.UUID, list[GpuOffer]]:
+def _gpu_offers(workers: Sequence[Worker], entries: Books, *, claiming: bool) -> dict[uuid.UUID, list[GpuOffer]]:
     by_id = {worker.pk: worker for worker in workers}
-    gpus = list(Gpu.objects.filter(worker__in=by_id))
-    if not gpus:
-        return {}
-    reporters = _reporters(gpus, clock)
-    twins = sorted(gpu_uuid for gpu_uuid, reports in reporters.items() if len(reports) > 1)
+    gpus, cards = _look(by_id, entries)
+    twins = sorted(gpu_uuid for gpu_uuid, card in cards.items() if len(card.reporters) > 1)
     if claiming and twins:
         _lock_cards(twins)
-    held = _held({row.pk: row for row in (*gpus, *itertools.chain(*reporters.values()))}.values())
+        gpus, cards = _look(by_id, entries)  # a statement after the lock: it sees what the other one reserved
     offers: dict[uuid.UUID, list[GpuOffer]] = defaultdict(list)
     for gpu in gpus:
-        worker = by_id[gpu.worker_id]
-        offers[worker.pk].append(_gpu_offer(gpu, worker, held[gpu.uuid], reporters[gpu.uuid]))
+        worker, card = by_id[gpu.worker_id], cards[gpu.uuid]
+        offers[worker.pk].append(_gpu_offer(gpu, worker, card.held, card.reporters))
     return offers
 
 
-def _reporters(gpus: Iterable[Gpu], clock: _Clock) -> dict[str, list[Gpu]]:
-    """Who reports these cards now, by UUID, heard last at the end.
+def _look(worker_ids: Collection[uuid.UUID], entries: Books) -> tuple[list[Gpu], dict[str, _Card]]:
+    """The GPUs of these workers, in order, and what is known of each card. One query."""
+    theirs = Gpu.objects.filter(worker__in=worker_ids)
+    rows = Gpu.objects.filter(uuid__in=theirs.values("uuid")).select_related("worker").defer(*_NOT_NEEDED)
+    uncleared = FilteredRelation("reservations", condition=Q(reservations__cleared_at=None))
+    every: Iterable[Any] = rows.annotate(held=uncleared, **_HELD).order_by("index", "uuid", "held__id")
+    gpus: dict[int, Gpu] = {}
+    held: dict[int, list[Held]] = defaultdict(list)
+    for row in every:  # one for each reservation, or one without any
+        gpu = gpus.setdefault(row.pk, row)
+        if row.held_mib is not None:
+            held[gpu.pk].append(_held(gpu, row))
+    cards: dict[str, _Card] = defaultdict(_Card)
+    for gpu in sorted(gpus.values(), key=lambda gpu: gpu.reported_at or entries.up_since):
+        reports = gpu.present and gpu.worker.is_online(now=entries.now, up_since=entries.up_since)
+        if reports:
+            cards[gpu.uuid].reporters.append(gpu)
+        if reports or gpu.worker_id in worker_ids:
+            cards[gpu.uuid].held += held[gpu.pk]
+    return [gpu for gpu in gpus.values() if gpu.worker_id in worker_ids], cards
 
-    More than one means a cloned disk, two workers on one machine, or a card that was moved.
-    """
-    rows = Gpu.objects.filter(uuid__in={gpu.uuid for gpu in gpus}, present=True, worker__revoked_at=None)
-    reporters: dict[str, list[Gpu]] = defaultdict(list)
-    for row in sorted(rows.select_related("worker"), key=lambda row: row.reported_at or clock.up_since):
-        if row.worker.is_online(**clock._asdict()):
-            reporters[row.uuid].append(row)
-    return reporters
+
+# What is read with each GPU of its uncleared reservations: one row for each.
+_HELD = {
+    "held_lease": F("held__lease_id"),
+    "held_mib": F("held__mib"),
+    "held_exclusive": F("held__exclusive"),
+    "held_owner": F("held__lease__job__owner"),
+    "held_repo": F("held__lease__job__repo"),
+}
+_NOT_NEEDED = ("worker__capabilities", "worker__disk", "worker__doctor", "worker__foreign_leases")
+
+
+def _held(gpu: Gpu, row: Any) -> Held:
+    used = next((entry.get("mib") for entry in gpu.ours if entry.get("lease") == str(row.held_lease)), None)
+    name = f"{row.held_owner}/{row.held_repo}"
+    return Held(row.held_lease, row.held_mib, row.held_exclusive, used_mib=used, name=name)
 
 
 def _lock_cards(uuids: Sequence[str]) -> None:
@@ -166,18 +180,6 @@ def _gpu_offer(gpu: Gpu, worker: Worker, held: Sequence[Held], reporters: Sequen
         also_at=tuple(sorted(row.worker.name for row in reporters if row.worker_id != worker.pk)),
         margin_mib=settings.OPENFACE_VRAM_MARGIN_MIB,
     )
-
-
-def _held(gpus: Iterable[Gpu]) -> dict[str, list[Held]]:
-    """What our leases hold on these cards, by UUID: one card is never given twice, whoever reports it."""
-    rows_by_id = {gpu.pk: gpu for gpu in gpus}
-    held: dict[str, list[Held]] = defaultdict(list)
-    rows = Reservation.objects.filter(gpu__in=rows_by_id, cleared_at=None).select_related("lease__job").order_by("id")
-    for row in rows:
-        gpu, job = rows_by_id[row.gpu_id], row.lease.job
-        used = next((entry.get("mib") for entry in gpu.ours if entry.get("lease") == str(row.lease_id)), None)
-        held[gpu.uuid].append(Held(row.lease_id, row.mib, row.exclusive, used_mib=used, name=f"{job.owner}/{job.repo}"))
-    return held
 
 
 def _foreign(gpu: Gpu, held: Sequence[Held]) -> tuple[tuple[int, str, int], ...]:

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db import transaction
 
 from jobs import offers
+from jobs.clock import database_now
 from jobs.errors import StaleLease, SupersededSession
 from jobs.lifecycle.picking import pick
 from jobs.lifecycle.submission import lock_worker
@@ -53,11 +54,12 @@ _TAKE = """
 
 @dataclass(frozen=True)
 class Claim:
-    """A job and the right to run it. `repeated`: the answer to a key that was answered before."""
+    """A job, read with its requirement, and the right to run it. `repeated`: this key was answered before."""
 
     job: Job
     lease: Lease
     gpu_uuids: tuple[str, ...]
+    expires_in_s: float
     repeated: bool = False
 
 
@@ -88,18 +90,20 @@ def claim_for(offer: WorkerOffer, *, session: int, free_gpu: int, free_cpu: int,
         return _earlier(offer.worker_id, key)
     cause = Cause("claimed", f"{offer.name} took it.", lease, worker_name=offer.name)
     move(job, Event.CLAIM, cause, now=now, worker_id=offer.worker_id, attempts=job.attempts + 1)
-    return Claim(job, lease, tuple(gpu.uuid for gpu in picked.placement.gpus))
+    uuids = tuple(gpu.uuid for gpu in picked.placement.gpus)
+    return Claim(job, lease, uuids, (lease.expires_at - now).total_seconds())
 
 
 def _earlier(worker_id: uuid.UUID, key: str) -> Claim | None:
     """What this key was answered before, if it was. Asked last, because a repeated key is rare and a claim is not."""
-    lease = Lease.objects.select_related("job").filter(worker=worker_id, idempotency_key=key).first()
+    lease = Lease.objects.select_related("job__requirement").filter(worker=worker_id, idempotency_key=key).first()
     if lease is None:
         return None
     if lease.released_at is not None:
         raise StaleLease
     uuids = tuple(lease.reservations.order_by("gpu__index").values_list("gpu__uuid", flat=True))
-    return Claim(lease.job, lease, uuids, repeated=True)
+    expires_in_s = max(0.0, (lease.expires_at - database_now()).total_seconds())
+    return Claim(lease.job, lease, uuids, expires_in_s, repeated=True)
 
 
 def _narrow(offer: WorkerOffer, *, free_gpu: int, free_cpu: int) -> WorkerOffer:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from jobs import patience, scheduling
-from jobs.models import Job
+from jobs.models import Job, Requirement
 from jobs.patience import MAX_ATTEMPTS, Head
 from jobs.scheduling import Placement, Refusal, WorkerOffer
 
@@ -43,7 +43,7 @@ OLDEST_UNLOCKED = """
 
 @dataclass(frozen=True)
 class Picked:
-    """A locked job, its place on the worker, and the database's time."""
+    """A locked job with its requirement, its place on the worker, and the database's time."""
 
     job: Job
     placement: Placement
@@ -54,6 +54,7 @@ class Picked:
 class _Takeable:
     """A class of which the worker may take jobs: where they would go, and up to which place in the line."""
 
+    requirement: Requirement
     placement: Placement
     only_batch: bool
     before: int = _END_OF_LINE
@@ -71,7 +72,9 @@ def pick(offer: WorkerOffer) -> Picked | None:
     for limit in HEADS:
         for job in Job.objects.raw(OLDEST_UNLOCKED, [*classes, MAX_ATTEMPTS, limit, MAX_ATTEMPTS]):
             at: datetime = job.picked_at  # type: ignore[attr-defined]  # the query's own column
-            return Picked(job, takeable[job.requirement_id].placement, at)
+            found = takeable[job.requirement_id]
+            job.requirement = found.requirement
+            return Picked(job, found.placement, at)
     return None
 
 
@@ -87,16 +90,16 @@ def _takeable(offer: WorkerOffer, line: Iterable[Head]) -> dict[int, _Takeable]:
         if taken is None and kept_back and protected is not None and head.seq < protected.seq:
             taken = _fitting(offer, head, before=protected.seq)
         if taken is not None:
-            found[head.requirement_id] = taken
+            found[head.requirement.pk] = taken
     return found
 
 
 def _fitting(offer: WorkerOffer, head: Head, *, before: int = _END_OF_LINE) -> _Takeable | None:
     answer = scheduling.fits(offer, head.spec, mode=Job.Mode.SERVICE)
     if isinstance(answer, Placement):
-        return _Takeable(answer, only_batch=False, before=before)
+        return _Takeable(head.requirement, answer, only_batch=False, before=before)
     if isinstance(answer, Refusal) and answer.code == "gateway_unreachable":  # which a batch job does not need
         answer = scheduling.fits(offer, head.spec, mode=Job.Mode.BATCH)
         if isinstance(answer, Placement):
-            return _Takeable(answer, only_batch=True, before=before)
+            return _Takeable(head.requirement, answer, only_batch=True, before=before)
     return None
