@@ -137,4 +137,4 @@ def write_down(gateway: Gateway, finding: Finding) -> None:
         opened = finding.status == OK and worker.exclude(gateway_status=OK).exists()
         worker.update(gateway_status=finding.status, gateway_detail=finding.detail[:255], gateway_checked_at=Now())
         if opened:
-            notices.publish("work")
+            notices.publish("work", worker=gateway.worker_id)

@@ -22,16 +22,18 @@ from django.db import Error as DatabaseError
 
 from jobs import notices
 from jobs.models import Lease
+from workers import waking
 from workers.addresses import check_network, client_address
 from workers.api.authentication import worker_of
 from workers.api.errors import answer_for
 from workers.errors import CredentialInvalid, NotYourWorker, UnknownWorker, WorkerError
 from workers.models import Worker
+from workers.waking import WAKER
 
 logger = logging.getLogger(__name__)
 
 COMMENT_EVERY_SECONDS = 15.0  # under the idle limit of any proxy, and how a dead peer is noticed
-KINDS = ("work", "stop", "standing")
+KINDS = (waking.WAKE, "stop", "standing")
 PATH = re.compile(r"(?:.*/)?workers/([0-9a-fA-F-]{36})/signals")
 
 
@@ -51,11 +53,13 @@ async def application(scope: Scope, receive: ASGIReceiveCallable, send: ASGISend
             assert answer is not None
             await _refuse(send, answer.status_code, answer.data, dict(answer.items()))
             return
-        await _start(send, 200, _STREAM_HEADERS)
-        await _send(send, ": open\n\n")
-        # What was signalled before this moment is unknown, so: one look.
-        await _send(send, _event("work", {}))
-        if await _until_gone(receive, _pump(send, box, worker_id)):
+        with WAKER.stream(worker_id, box):
+            await _start(send, 200, _STREAM_HEADERS)
+            await _send(send, ": open\n\n")
+            # What was signalled before this moment is unknown, so: one look.
+            await _send(send, _event("work", {}))
+            still_there = await _until_gone(receive, _pump(send, box, worker_id))
+        if still_there:
             # Without this the server keeps the connection open for an application that has returned.
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -78,7 +82,7 @@ _END = "event: standing\ndata: {}\n\n"  # the last word to a revoked worker: it 
 async def _signals(notice: notices.Notice, worker_id: uuid.UUID) -> AsyncIterator[str]:
     """What a notice means for this worker, as events."""
     mine = notice.ids.get("worker") == str(worker_id)
-    if notice.kind == "work":
+    if notice.kind == waking.WAKE:
         yield _event("work", {})
     elif notice.kind == "stop" and mine:
         lease_id = await _ask(_lease_of, uuid.UUID(notice.ids["job"]), worker_id)

@@ -197,5 +197,5 @@ def _set_scheduling(
     )
     notices.publish("standing", worker=worker.pk)
     if scheduling == Scheduling.OPEN:
-        notices.publish("work")  # what waited for this worker may go now
+        notices.publish("work", worker=worker.pk)  # what waited for this worker may go now
     return True

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from django.test import Client
 
+from jobs import notices
 from tests.factories import UptimeFactory
 from workers import enrollment
 from workers.api.throttling import BUCKETS
 from workers.models import Worker
 
 GOLDEN = Path(__file__).parents[2] / "fixtures" / "protocol" / "v1"
+LISTENER_SECONDS = 10  # a guard against hanging
 NONCE = "9f2c4a7e1b8d3056e4f7a90c2d6b81f5"
 GPU = {
     "uuid": "GPU-5f1c2a90-7d34-4be6-a1c8-0e93d27b64f5",
@@ -139,3 +143,24 @@ def enroll() -> Callable[..., WireWorker]:
         return worker
 
     return make
+
+
+@pytest.fixture
+def listener(database_url: str) -> Iterator[None]:
+    """What `openface.pg_listener` does, for the length of a test."""
+    ready, stop = threading.Event(), threading.Event()
+
+    def listen() -> None:
+        with psycopg.connect(database_url, autocommit=True) as listening:
+            listening.execute(f"LISTEN {notices.CHANNEL}")
+            ready.set()
+            while not stop.is_set():
+                for notify in listening.notifies(timeout=0.05):
+                    notices.deliver(notify.payload)
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    assert ready.wait(LISTENER_SECONDS)
+    yield
+    stop.set()
+    thread.join(LISTENER_SECONDS)
