@@ -12,7 +12,7 @@ from jobs import notices
 from jobs.audit import Actor, actor_name
 from jobs.clock import now_and_up_since
 from jobs.lifecycle.transition import Cause, lock_job, move, unreleased_lease
-from jobs.models import Job
+from jobs.models import Job, Lease
 from jobs.states import Event, JobState
 
 
@@ -46,18 +46,20 @@ def want_stopped(job: Job, *, now: datetime, up_since: datetime, actor: Actor, c
     lease = unreleased_lease(job)
     cause = Cause(reason_code=code, reason=reason or "Stop was requested.", lease=lease, actor=actor_name(actor))
     event = Event.STOP
-    if lease and job.state != JobState.QUEUED and _is_silent(lease.worker_id, now=now, up_since=up_since):
+    if job.state != JobState.QUEUED and (told := _nobody_will_answer(lease, now=now, up_since=up_since)):
         event = Event.STOP_UNREACHABLE
-        told = "The worker is not reachable; it is told to stop when it returns."
         cause = Cause(code, f"{cause.reason} {told}", lease, actor=cause.actor)
-    elif lease is None and job.state != JobState.QUEUED:
-        event = Event.STOP_UNREACHABLE  # its worker was revoked: nobody is left who could report an end
     move(job, event, cause, now=now, stop_requested_at=now, stop_reason=cause.reason[:255])
     if lease:
         notices.publish("stop", worker=lease.worker_id, job=job.pk)
 
 
-def _is_silent(worker_id: uuid.UUID, *, now: datetime, up_since: datetime) -> bool:
-    """Whether nothing can be expected of the worker. Its row is read without a lock: we came from the job."""
-    worker = apps.get_model("workers", "Worker").objects.get(pk=worker_id)
-    return not worker.is_online(now=now, up_since=up_since)
+def _nobody_will_answer(lease: Lease | None, *, now: datetime, up_since: datetime) -> str:
+    """Why no worker can be expected to report the stop, as a sentence; "" where one can."""
+    if lease is None:  # unavailable, and its worker was revoked: waiting for a report would be waiting for ever
+        return "No worker has it any more."
+    # The worker's row is read without a lock: we came from the job.
+    worker = apps.get_model("workers", "Worker").objects.get(pk=lease.worker_id)
+    if worker.is_online(now=now, up_since=up_since):
+        return ""
+    return "The worker is not reachable; it is told to stop when it returns."
