@@ -59,6 +59,7 @@ class GpuOffer:
     foreign: tuple[tuple[int, str, int], ...] = ()  # pid, name, MiB
     measurable: bool = True  # whether the driver tells what each process uses
     elsewhere: str = ""  # another worker that reported this very card since
+    doubts: tuple[tuple[str, int | None], ...] = ()  # readings that cannot be true: what was told, in MiB
     also_at: tuple[str, ...] = ()  # all other workers that report it: a cloned disk, or two workers on one machine
     margin_mib: int = MARGIN_MIB
 
@@ -118,7 +119,12 @@ def takes_all(gpu: GpuOffer, vram_mib: int) -> bool:
 
 def idle(gpu: GpuOffer) -> bool:
     """Whether nothing of ours is on it, and not more of others than a desktop needs."""
-    return not gpu.reserved and foreign_mib(gpu) <= max(IDLE_FOREIGN_MIB, IDLE_FOREIGN_SHARE * gpu.total_mib)
+    return not gpu.reserved and foreign_mib(gpu) <= idle_limit_mib(gpu)
+
+
+def idle_limit_mib(gpu: GpuOffer) -> float:
+    """How much may be used there by others while the GPU still counts as idle."""
+    return max(IDLE_FOREIGN_MIB, IDLE_FOREIGN_SHARE * gpu.total_mib)
 
 
 def share_of(gpu: GpuOffer, vram_mib: int | None, *, whole: bool = False) -> Share | Obstacle:

@@ -9,13 +9,16 @@ from datetime import datetime
 from django.db.models import Count
 
 from jobs.models import Job, JobEvent, Reservation
-from spaces import words
+from spaces import overuse, words
+from spaces.access import visible_spaces
 from spaces.durations import duration
+from spaces.forge.base import User
 from spaces.models import Space
+from spaces.why import Reader
 
 RUNS_SHOWN = 20
 # What a person should read in the history although the state stays the same.
-TOLD_WITHOUT_A_MOVE = frozenset({"placed"})
+TOLD_WITHOUT_A_MOVE = frozenset({"placed", overuse.EVENT})
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Move:
     gpus: str
     revision: str
     image: str
+    warning: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,11 @@ class Run:
         return self.job.mode == Job.Mode.BATCH
 
 
-def runs(space: Space, *, before: int | None = None) -> list[Run]:
-    """Return the newest runs of a Space, or those older than job seq `before`. Four queries, however many runs."""
+def runs(space: Space, *, user: User, before: int | None = None) -> list[Run]:
+    """Return the newest runs of a Space, or those older than job seq `before`. Four queries, however many runs.
+
+    Whose Spaces `user` may see is asked only where something happened of which not everybody may know all.
+    """
     jobs = Job.objects.filter(space=space).select_related("worker").order_by("-seq")
     if before is not None:
         jobs = jobs.filter(seq__lt=before)
@@ -60,10 +67,17 @@ def runs(space: Space, *, before: int | None = None) -> list[Run]:
     for event in JobEvent.objects.filter(job__in=shown, ignored=False).order_by("id"):
         events[event.job_id].append(event)
     gpus = _gpus(shown)
+    told = any(event.event == overuse.EVENT for each in events.values() for event in each)
+    eyes = _reader(user) if told else Reader(spaces=())
     return [
-        Run(number=older + len(shown) - index, job=job, moves=_moves(job, events[job.id], gpus))
+        Run(number=older + len(shown) - index, job=job, moves=_moves(job, events[job.id], gpus, eyes))
         for index, job in enumerate(shown)
     ]
+
+
+def _reader(user: User) -> Reader:
+    seen = visible_spaces(user)
+    return Reader(spaces={str(space) for space in seen}, operator=bool(getattr(user, "is_staff", False)))
 
 
 def _gpus(jobs: list[Job]) -> dict[object, str]:
@@ -75,7 +89,7 @@ def _gpus(jobs: list[Job]) -> dict[object, str]:
     return {lease: ", ".join(names) for lease, names in named.items()}
 
 
-def _moves(job: Job, events: list[JobEvent], gpus: dict[object, str]) -> list[Move]:
+def _moves(job: Job, events: list[JobEvent], gpus: dict[object, str], reader: Reader) -> list[Move]:
     moves: list[Move] = []
     since: datetime | None = None
     for event in events:
@@ -93,14 +107,21 @@ def _moves(job: Job, events: list[JobEvent], gpus: dict[object, str]) -> list[Mo
                 state=event.to_state,
                 name=words.state_name(event.to_state, batch=job.mode == Job.Mode.BATCH),
                 before=before,
-                reason=words.reason(event.reason_code, event.reason),
+                reason=_reason(event, reader),
                 actor=event.actor,
                 worker=event.worker_name,
                 gpus=gpus.get(event.lease_id, ""),
                 revision=event.revision,
                 image=event.image_id.removeprefix("sha256:")[:8],
+                warning=event.event == overuse.EVENT,
             )
         )
         if moved:
             since = event.at
     return moves[::-1]
+
+
+def _reason(event: JobEvent, reader: Reader) -> str:
+    if event.event == overuse.EVENT and event.facts:
+        return overuse.sentence(event.facts, reader=reader)
+    return words.reason(event.reason_code, event.reason)

@@ -66,7 +66,11 @@ def app(request: HttpRequest, page: SpacePage) -> HttpResponseBase:
 def history(request: HttpRequest, page: SpacePage) -> HttpResponseBase:
     """Show every move of every run."""
     before = request.GET.get("before", "")
-    shown = activity.runs(page.space, before=int(before) if before.isdecimal() and len(before) < 19 else None)
+    shown = activity.runs(
+        page.space,
+        user=request.user,
+        before=int(before) if before.isdecimal() and len(before) < 19 else None,
+    )
     context = page_context(page, "activity", runs=shown, more=shown[-1].job.seq if _more(shown) else None)
     part = "spaces/_runs.html" if request.GET.get("part") == "runs" else "spaces/activity.html"
     return render(request, part, context)

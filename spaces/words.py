@@ -69,6 +69,7 @@ REASONS: Mapping[str, _StrPromise] = {
     "placement_changed": gettext_lazy("An operator changed where it may run."),
     "claim_answer_lost": gettext_lazy("The worker does not have it; it goes back to the line."),
     "container_lost": gettext_lazy("Its container is gone from the worker."),
+    "vram_exceeded": gettext_lazy("It uses more GPU memory than it reserved."),
     # reported by workers
     "host_rebooted": gettext_lazy("The machine was restarted; the same image starts again."),
     "shutdown": gettext_lazy("The worker was shut down before it began to serve."),
@@ -238,6 +239,7 @@ GPU_REFUSALS: Mapping[str, _StrPromise] = {
     ),
     "gpu_size_unknown": gettext_lazy("Its driver does not tell how much memory it has."),
     "gpu_elsewhere": gettext_lazy("%(other)s reports the same GPU since."),
+    "gpu_recovering": gettext_lazy("Failed a moment ago; used again after %(missing)d more good reports."),
     "gpu_free_alone": gettext_lazy("Free, but %(needed)d GPUs are needed at once."),
     "not_now": gettext_lazy("Not to be had now."),  # for a code that is not known here
     "gpu_foreign_use": gettext_lazy("%(free)s of %(total)s free, %(foreign)s used by processes that are not ours."),
@@ -260,6 +262,7 @@ STANDINGS: Mapping[str, _StrPromise] = {
     "gpu_unmeasured": gettext_lazy("Reserved"),
     "gpu_size_unknown": gettext_lazy("Size unknown"),
     "gpu_elsewhere": gettext_lazy("Elsewhere"),
+    "gpu_recovering": gettext_lazy("Recovering"),
     "gpu_free_alone": gettext_lazy("Free"),
     "gpu_foreign_use": gettext_lazy("In use"),
     "gpu_gone": gettext_lazy("Gone"),
@@ -274,6 +277,7 @@ SHORT: Mapping[str, _StrPromise] = {
     "no_worker": gettext_lazy("no worker yet"),
     "about_to_start": gettext_lazy("about to start"),
     "no_compatible_worker": gettext_lazy("no worker fits"),
+    "named_worker_waits": gettext_lazy("waits for %(worker)s"),
     "named_worker_revoked": gettext_lazy("%(worker)s was revoked"),
     "named_worker_unfit": gettext_lazy("%(worker)s does not fit"),
     "gpus_busy": gettext_lazy("no GPU is free enough"),

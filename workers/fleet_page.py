@@ -14,19 +14,16 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
 from jobs.models import Job
-from jobs.scheduling import GpuOffer, Held
 from jobs.states import JobState
 from spaces import words
-from spaces.bars import Segment, segments
 from spaces.durations import gigabytes, rough
 from spaces.why import Reader
-from workers.models import Gpu, Worker
+from workers.gpu_rows import GpuRow, gpu_row
+from workers.models import Worker
 from workers.offers import gateway_sentence
-from workers.overview import Fleet, GpuLine, WorkerLine
+from workers.overview import Fleet, WorkerLine
 
 PIPS_DRAWN = 12  # more slots than this are told as a number only
-HOT_CELSIUS = 83  # consumer cards slow down around here
-PROCESSES_NAMED = 3
 LOW_DISK_MIB = 5 * 1024
 
 
@@ -37,35 +34,6 @@ class Look:
     glyph: str
     style: str
     word: str
-
-
-@dataclass(frozen=True)
-class Key:
-    """One entry under a bar. `swatch`: a or b (ours), foreign, free, or "" for a mere remark."""
-
-    swatch: str
-    name: str
-    text: str
-
-
-@dataclass(frozen=True)
-class GpuRow:
-    """One GPU: its bar with what the bar means, and its readings."""
-
-    number: str
-    model: str
-    simulated: bool
-    segments: list[Segment]
-    keys: list[Key]
-    temperature: str
-    hot: bool
-    utilization: str
-    caption: str  # power and compute capability, where they are known
-
-    @property
-    def label(self) -> str:
-        """The bar in words."""
-        return f"{self.model}: " + ", ".join(f"{key.name} {key.text}".strip() for key in self.keys)
 
 
 @dataclass(frozen=True)
@@ -173,83 +141,12 @@ def _row(line: WorkerLine, now: datetime, reader: Reader) -> WorkerRow:
         jobs=line.jobs,
         max_jobs=line.max_jobs,
         pips=[Pip(10 * n + 0.5, n < line.jobs) for n in range(slots)],
-        gpus=[_gpu_row(gpu, line, reader) for gpu in line.gpus],
+        gpus=[gpu_row(gpu, online=line.online, reader=reader) for gpu in line.gpus],
         note=_note(line, reader),
         gone=not line.online,
         facts=_facts(worker) if reader.operator else [],
         remarks=[*_remarks(line, reader), *(_operators_remarks(line) if reader.operator else [])],
     )
-
-
-def _gpu_row(gpu: GpuLine, line: WorkerLine, reader: Reader) -> GpuRow:
-    row, offer = gpu.row, gpu.offer
-    live = line.online and row.present
-    return GpuRow(
-        number=_("GPU %(index)d") % {"index": row.index},
-        model=f"{words.gpu_name(0, row.model).removeprefix('GPU 0').strip()} {_card_size(offer)}".strip(),
-        simulated=row.simulated,
-        segments=segments(offer),
-        keys=_keys(offer, line, reader),
-        temperature=f"{row.temperature_c:.0f} °C" if live and row.temperature_c is not None else "–",
-        hot=live and row.temperature_c is not None and row.temperature_c >= HOT_CELSIUS,
-        utilization=f"{row.utilization_pct:.0f} %" if live and row.utilization_pct is not None else "–",
-        caption=_caption(row, live=live),
-    )
-
-
-def _caption(row: Gpu, *, live: bool) -> str:
-    power = f"{row.power_w:.0f} W" if live and row.power_w is not None else ""
-    compute = _("compute %(version)s") % {"version": row.compute_capability} if row.compute_capability else ""
-    return " · ".join(filter(None, (power, compute)))
-
-
-def _card_size(offer: GpuOffer) -> str:
-    """A card's size as it is sold: 24,564 MiB is "24 GB"."""
-    return _("%(size)d GB") % {"size": round(offer.total_mib / 1024)} if offer.total_mib else ""
-
-
-def _keys(offer: GpuOffer, line: WorkerLine, reader: Reader) -> list[Key]:
-    keys = [Key("ab"[n % 2], _holder(held, reader), _held(held, offer, line)) for n, held in enumerate(offer.reserved)]
-    if offer.foreign_mib:
-        keys.append(Key("foreign", _("not ours"), _foreign(offer, reader)))
-    if not offer.present:
-        keys.append(Key("", "", words.gpu_refusal("gpu_gone") or ""))
-    elif offer.elsewhere:
-        keys.append(Key("", "", words.gpu_refusal("gpu_elsewhere", other=offer.elsewhere) or ""))
-    elif not offer.healthy:
-        keys.append(Key("", "", offer.error or words.gpu_refusal("gpu_unhealthy") or ""))
-    elif line.online and offer.free_mib is not None and not any(held.exclusive for held in offer.reserved):
-        keys.append(Key("free", "", _("%(free)s free") % {"free": gigabytes(offer.free_mib)}))
-    if offer.mig:
-        keys.append(Key("", "", words.gpu_refusal("gpu_mig") or ""))
-    if offer.simulated:
-        keys.append(Key("", "", _("simulated: never counted with real ones")))
-    return keys
-
-
-def _holder(held: Held, reader: Reader) -> str:
-    if reader.operator or held.name in reader.spaces:
-        return held.name
-    return words.holders([], hidden=1)
-
-
-def _held(held: Held, offer: GpuOffer, line: WorkerLine) -> str:
-    size = _("whole GPU") if held.exclusive and held.mib >= offer.total_mib else gigabytes(held.mib)
-    if not line.online:
-        return _("%(size)s, stays reserved until the worker is back") % {"size": size}
-    if held.used_mib is None:
-        return size
-    return _("%(size)s, uses %(used)s") % {"size": size, "used": gigabytes(held.used_mib)}
-
-
-def _foreign(offer: GpuOffer, reader: Reader) -> str:
-    size = gigabytes(offer.foreign_mib)
-    if not reader.operator:
-        return size
-    named = ", ".join(
-        _("%(name)s, pid %(pid)d") % {"name": name, "pid": pid} for pid, name, _mib in offer.foreign[:PROCESSES_NAMED]
-    )
-    return f"{size}: {named}" if named else size
 
 
 def _note(line: WorkerLine, reader: Reader) -> str:

@@ -177,6 +177,7 @@ def _gpu_offer(gpu: Gpu, worker: Worker, held: Sequence[Held], reporters: Sequen
         foreign=foreign,
         measurable=_UNMEASURABLE.isdisjoint(worker.features) and all(mib is not None for mib in uses),
         elsewhere=last.name if last.pk != worker.pk else "",
+        doubts=tuple((doubt["code"], doubt["mib"]) for doubt in gpu.doubts),
         also_at=tuple(sorted(row.worker.name for row in reporters if row.worker_id != worker.pk)),
         margin_mib=settings.OPENFACE_VRAM_MARGIN_MIB,
     )
