@@ -8,11 +8,14 @@ from typing import Any
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from jobs import audit, lifecycle
+from jobs.line import COUNTED_PLACES
 from jobs.models import AuditEvent, Job, JobEvent, Lease, Requirement, Reservation
+from jobs.waiting import Waiting, why_waiting
 
 
 class ReadOnly:
@@ -49,6 +52,31 @@ class JobAdmin(ReadOnly, admin.ModelAdmin[Job]):
     ordering = ("-seq",)
     inlines = (EventsInline, LeasesInline)
     actions = ("stop",)
+    readonly_fields = ("place_in_line", "why_it_waits")
+
+    @admin.display(description=_("place in line"))
+    def place_in_line(self, job: Job) -> str:
+        waiting = self._waiting(job)
+        if waiting is None or waiting.place is None:
+            return "–"
+        return f"> {COUNTED_PLACES}" if waiting.place_capped else str(waiting.place)
+
+    @admin.display(description=_("why it waits"))
+    def why_it_waits(self, job: Job) -> str:
+        """In English as all reasons that are written down, and naming everybody: only operators are here."""
+        waiting = self._waiting(job)
+        if waiting is None:
+            return "–"
+        said = [sentence for reason in waiting.workers for sentence in reason.sentences()]
+        items = format_html_join("", "<li>{}</li>", ((sentence.reason,) for sentence in said))
+        return format_html("{}<ul>{}</ul>", waiting.sentence, items)
+
+    def _waiting(self, job: Job) -> Waiting | None:
+        """Judged once for the page that is drawn, whose job this is."""
+        if not hasattr(job, "judged"):
+            job.judged = why_waiting(job)  # type: ignore[attr-defined]  # kept on the object of this request
+        judged: Waiting | None = job.judged  # type: ignore[attr-defined]
+        return judged
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return bool(request.user.is_staff)

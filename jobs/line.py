@@ -45,6 +45,6 @@ def in_line() -> JobQuerySet:
 def jobs_in_order(ids: Iterable[uuid.UUID]) -> list[Job]:
     """Return these jobs with what is shown of them, in the order of the ids. One query."""
     ids = list(ids)
-    rows = Job.objects.filter(pk__in=ids).select_related("requirement", "requirement__worker")
+    rows = Job.objects.filter(pk__in=ids).select_related("requirement__worker", "requested_by")
     by_id = {job.pk: job for job in rows}
     return [by_id[job_id] for job_id in ids if job_id in by_id]

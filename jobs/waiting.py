@@ -31,6 +31,17 @@ _RANKS = {
 
 
 @dataclass(frozen=True)
+class Sentence:
+    """Why one worker, or one GPU of it, does not take a job. For logs, commands and operators."""
+
+    worker: str
+    gpu: str
+    code: str
+    reason: str
+    never: bool
+
+
+@dataclass(frozen=True)
 class WorkerReason:
     """One worker's answer. `refusal` None: it would take the job with its next claim."""
 
@@ -56,6 +67,22 @@ class WorkerReason:
     @property
     def never(self) -> bool:
         return self.refusal is not None and self.refusal.never
+
+    def sentences(self) -> list[Sentence]:
+        """One for the worker, or one for each of its GPUs where they differ. In English, and they name everybody."""
+        if not self.gpus:
+            return [Sentence(self.name, "", self.code, self.sentence, self.never)]
+        said = {refusal.gpu.uuid: (refusal.code, refusal.sentence) for refusal in self.gpus}
+        alone = "free, but not enough GPUs are free there at once"
+        return [
+            Sentence(
+                self.name,
+                f"GPU {gpu.index}",
+                *said.get(gpu.uuid, ("gpu_free_alone", f"{self.name} / {gpu.model}: {alone}")),
+                never=self.never,
+            )
+            for gpu in self.offer.gpus
+        ]
 
 
 @dataclass(frozen=True)

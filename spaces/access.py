@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from spaces.catalogue import readable_repositories, row_for, rows_for
 from spaces.forge import get_forge
-from spaces.forge.base import Permission, User
+from spaces.forge.base import SYSTEM, Permission, Repository, User
 from spaces.forge.errors import NotFound
 from spaces.models import Space
 from spaces.topics import is_runnable
 
-__all__ = ["Permission", "get_space", "permission", "visible_spaces"]
+__all__ = ["Permission", "any_space", "get_space", "permission", "visible_spaces"]
 
 
 def permission(user: User, space: Space) -> Permission:
@@ -27,7 +27,15 @@ def get_space(user: User, owner: str, name: str) -> Space:
     Raises the forge's NotFound where it is missing, not yours, or a repository that nobody ever meant to run.
     """
     forge = get_forge()
-    repo = forge.get_repo(owner, name, viewer=forge.identity(user))
+    return _space_of(forge.get_repo(owner, name, viewer=forge.identity(user)))
+
+
+def any_space(owner: str, name: str) -> Space:
+    """Return the Space of that name for the command line: who may run commands may see all. Raises NotFound."""
+    return _space_of(get_forge().get_repo(owner, name, viewer=SYSTEM))
+
+
+def _space_of(repo: Repository) -> Space:
     # A Space whose topic was taken away keeps its page: it may be running.
     if not is_runnable(repo.topics) and not Space.objects.filter(repository_id=repo.id).exists():
         raise NotFound(f"{repo.full_name} is not a Space: its repository lacks the topic 'space'.")

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.http import HttpRequest
+from django.urls import path
 
 from jobs import audit, notices
 from spaces.models import LocalCollaborator, LocalRepository, Space
+from spaces.placement_admin import placement_view
 
 if TYPE_CHECKING:  # Django's own classes take no type arguments when the program runs
     SpaceModelAdmin = admin.ModelAdmin[Space]
@@ -19,8 +21,6 @@ else:
     CollaboratorTabularInline = admin.TabularInline
 
 _SETTINGS = (
-    "placement",
-    "placement_worker",
     "app_port",
     "startup_timeout_seconds",
     "keep_prefix",
@@ -41,7 +41,14 @@ class SpaceAdmin(SpaceModelAdmin):
         ("Placement", {"fields": ("placement", "placement_worker")}),
         ("Running", {"fields": ("app_port", "startup_timeout_seconds", "keep_prefix", "rewrite_host")}),
     )
-    readonly_fields = ("owner", "name", "repository_id", "visibility", "topics", "head_revision", "head_at")
+    readonly_fields = (
+        *("owner", "name", "repository_id", "visibility", "topics", "head_revision", "head_at"),
+        *("placement", "placement_worker"),  # set on a page of their own, which shows what that does
+    )
+
+    def get_urls(self) -> list[Any]:
+        view = self.admin_site.admin_view(placement_view)
+        return [path("<int:object_id>/placement/", view, name="spaces_space_placement"), *super().get_urls()]
 
     @admin.display(description="topics")
     def topic_list(self, space: Space) -> str:
@@ -55,7 +62,7 @@ class SpaceAdmin(SpaceModelAdmin):
 
     def save_model(self, request: HttpRequest, obj: Space, form: Any, change: bool) -> None:
         before = Space.objects.filter(pk=obj.pk).values(*_SETTINGS).first()
-        super().save_model(request, obj, form, change)
+        obj.save(update_fields=list(_SETTINGS))  # the rest of the row may have changed since the form was drawn
         after = Space.objects.filter(pk=obj.pk).values(*_SETTINGS).first()
         old, new = _differing(before or {}, after or {})
         if old != new:

@@ -14,12 +14,12 @@ from django.utils.translation import gettext_lazy
 
 from jobs.models import Job
 from jobs.states import JobState
+from jobs.waiting import Waiting, why_all_wait
 from spaces import words
 from spaces.durations import duration, needed_memory, ordinal, rough
 from spaces.models import Space
+from spaces.placement import requirement_of
 from spaces.shown import all_as_shown
-
-PLACES_COUNTED = 100  # beyond that, a place in the line tells a person nothing
 
 COLOURS = ("red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray")
 
@@ -108,9 +108,7 @@ def kind_of(space: Space, job: Job | None) -> str:
     """Return "gpu" or "cpu": what the newest job needed, or else what the Space's placement and topics ask for."""
     if job is not None:
         return str(job.requirement.kind)
-    if space.placement in (Space.Placement.CPU, Space.Placement.GPU):
-        return str(space.placement)
-    return "gpu" if "gpu" in space.topics else "cpu"
+    return requirement_of(space).kind
 
 
 def newest_jobs(spaces: Iterable[Space]) -> dict[int, Job]:
@@ -125,11 +123,10 @@ def newest_jobs(spaces: Iterable[Space]) -> dict[int, Job]:
 
 
 def cards(spaces: Sequence[Space], *, username: str) -> list[Card]:
-    """Return a card for each Space, the ones with something going on first. Two queries."""
+    """Return a card for each Space, the ones with something going on first. A fixed number of queries."""
     jobs = newest_jobs(spaces)
-    queued = any(job.state == JobState.QUEUED for job in jobs.values())
-    places = _places() if queued else {}
-    made = [_card(space, jobs.get(space.pk), places=places, username=username) for space in spaces]
+    waiting = why_all_wait(jobs.values())
+    made = [_card(space, jobs.get(space.pk), waiting=waiting, username=username) for space in spaces]
     return sorted(made, key=lambda card: (card.job is None, -(card.job.seq if card.job else 0), str(card.space)))
 
 
@@ -144,25 +141,19 @@ def topics(all_cards: Sequence[Card]) -> list[tuple[str, int]]:
     return [(topic, count) for topic, count in found.most_common(8) if topic != "space"]
 
 
-def _places() -> dict[uuid.UUID, int]:
-    """Return the place in the line of the first queued jobs."""
-    waiting = Job.objects.filter(state=JobState.QUEUED).order_by("seq").values_list("id", flat=True)[:PLACES_COUNTED]
-    return {job_id: place for place, job_id in enumerate(waiting, start=1)}
-
-
-def _card(space: Space, job: Job | None, *, places: dict[uuid.UUID, int], username: str) -> Card:
+def _card(space: Space, job: Job | None, *, waiting: dict[uuid.UUID, Waiting], username: str) -> Card:
     group = "idle" if job is None else _GROUP_OF.get(JobState(job.state), "idle")
     return Card(
         space=space,
         job=job,
         badge=words.badge(job, kind=kind_of(space, job)),
         group=group,
-        line=_line(job, places=places),
+        line=_line(job, waiting=waiting),
         mine=bool(username) and space.owner.casefold() == username.casefold(),
     )
 
 
-def _line(job: Job | None, *, places: dict[uuid.UUID, int]) -> str:
+def _line(job: Job | None, *, waiting: dict[uuid.UUID, Waiting]) -> str:
     """Return what a visitor most wants to know of a Space in its present state."""
     if job is None:
         return _("Runs when somebody starts it")
@@ -170,14 +161,7 @@ def _line(job: Job | None, *, places: dict[uuid.UUID, int]) -> str:
     where = job.worker.name if job.worker is not None else ""
     state = JobState(job.state)
     if state is JobState.QUEUED:
-        place = places.get(job.id)
-        line = _("%(place)s in line") % {"place": ordinal(place)} if place else _("In line, far back")
-        if job.requirement.vram_mib:
-            line = _("%(line)s · needs %(memory)s") % {
-                "line": line,
-                "memory": needed_memory(job.requirement.vram_mib),
-            }
-        return line
+        return _waiting_line(job, waiting.get(job.id))
     if state is JobState.RUNNING:
         return _("%(worker)s · up %(time)s") % {"worker": where, "time": duration(since)}
     if state is JobState.UNAVAILABLE:
@@ -187,6 +171,21 @@ def _line(job: Job | None, *, places: dict[uuid.UUID, int]) -> str:
     if state in (JobState.COMPLETED, JobState.CANCELLED):
         return _("Ended %(time)s ago") % {"time": rough(since)}
     return _("%(worker)s · for %(time)s") % {"worker": where, "time": duration(since)}
+
+
+def _waiting_line(job: Job, waiting: Waiting | None) -> str:
+    """Return the place, what is needed where that is an amount, and why, in few words. It names no Space or process."""
+    if waiting is None:
+        return _("Waiting in line")
+    said = []
+    if waiting.place is not None:
+        far = _("In line, far back")
+        said.append(far if waiting.place_capped else _("%(place)s in line") % {"place": ordinal(waiting.place)})
+    if job.requirement.vram_mib:
+        said.append(_("needs %(needs)s") % {"needs": needed_memory(job.requirement.vram_mib)})
+    nearest = waiting.workers[0].name if waiting.workers else ""
+    said.append(words.waiting_short(waiting.code, worker=nearest))
+    return " · ".join(filter(None, said))
 
 
 def _searched(card: Card) -> str:

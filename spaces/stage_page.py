@@ -96,6 +96,8 @@ def _waiting(page: SpacePage, job: Job, user: Person) -> dict[str, Any]:
         "explanation": words.waiting(waiting.code),
         "needs": words.needs_of(job.requirement),
         "place": waiting.place,
+        "place_capped": waiting.place_capped,
+        "all_rows": rows,
         "why": [row for row in rows if not row.never],
         "never": why.without_unnamed([row for row in rows if row.never]),
         "no_worker": waiting.code == "no_worker",

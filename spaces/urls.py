@@ -7,7 +7,7 @@ from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 from django.views.i18n import set_language
 
-from spaces import file_views, log_views, placement_views, views
+from spaces import api, file_views, log_views, placement_views, queue_views, views
 
 urlpatterns = [
     path("", views.space_list, name="home"),
@@ -15,6 +15,8 @@ urlpatterns = [
     path("logout/", LogoutView.as_view(), name="logout"),
     # Without a token: it sets a cookie of no consequence, and a token would need a session for every passer-by.
     path("language/", csrf_exempt(set_language), name="set_language"),
+    path("api/v1/spaces/<str:owner>/<str:name>/status", api.status, name="api_space_status"),
+    path("queue/", queue_views.queue_page, name="queue"),
     path("spaces/", views.space_list, name="space_list"),
     path("spaces/<str:owner>/<str:name>/", views.app, name="space"),
     path("spaces/<str:owner>/<str:name>/status.json", views.status, name="space_status"),

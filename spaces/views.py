@@ -15,8 +15,9 @@ from django.views.decorators.http import require_POST, require_safe
 
 from jobs.models import Job
 from jobs.states import JobState
-from spaces import activity, cards, launch, words
+from spaces import activity, cards, launch
 from spaces.access import visible_spaces
+from spaces.api import status_of
 from spaces.forge.errors import EmptyRepository, Forbidden, ForgeError
 from spaces.space_page import SpacePage, page_context, space_view
 from spaces.stage_page import stage_context
@@ -81,31 +82,7 @@ def history(request: HttpRequest, page: SpacePage) -> HttpResponseBase:
 @space_view
 def status(request: HttpRequest, page: SpacePage) -> HttpResponseBase:
     """Answer for scripts: where the Space stands, in stable codes, with sentences beside them."""
-    job = page.job
-    answer: dict[str, Any] = {
-        "space": str(page.space),
-        "state": page.state,
-        "kind": page.kind,
-        "revision": page.revision,
-        "job": str(job.id) if job is not None else None,
-        "worker": job.worker.name if job is not None and job.worker is not None else None,
-        "gpus": [{"uuid": gpu.uuid, "name": gpu.name, "simulated": gpu.simulated} for gpu in page.gpus],
-        "since": job.state_since.isoformat() if job is not None else None,
-        "reason_code": job.reason_code if job is not None else "",
-        "reason": words.reason(job.reason_code, job.reason) if job is not None else "",
-        "url": page.app_url,
-        "waiting": None,
-    }
-    if job is not None and job.state == JobState.QUEUED:
-        context = stage_context(page, request.user)
-        answer["waiting"] = {
-            "place": context["place"],
-            "workers": [
-                {"worker": row.worker, "gpu": row.gpu, "code": row.code, "reason": row.sentence, "never": row.never}
-                for row in [*context["why"], *context["never"]]
-            ],
-        }
-    return JsonResponse(answer)
+    return JsonResponse(status_of(page, request.user))
 
 
 @require_POST

@@ -3,6 +3,7 @@
 //   data-live-by     which field of the state the region depends on (default: key)
 //   data-live-ticks  draw again at each tick: something moves while the state stays the same
 //   data-live-still  never draw again: the reader asked for something of the past
+import "./keep_open.js"; // regions are drawn again and again
 import { follow } from "./stream.js";
 
 function refresh(state) {
@@ -21,13 +22,4 @@ const close = follow(() => root.dataset.liveSource, {
     close();
     window.location.reload(); // the page itself says best what is left to see
   },
-});
-
-// What a reader opened stays open when its region is drawn again.
-let open = [];
-document.addEventListener("htmx:beforeSwap", () => {
-  open = [...document.querySelectorAll("details[id][open]")].map((element) => element.id);
-});
-document.addEventListener("htmx:afterSettle", () => {
-  for (const id of open) document.getElementById(id)?.setAttribute("open", "");
 });

@@ -14,7 +14,6 @@ from jobs.models import AuditEvent
 from spaces.access import Permission, permission
 from spaces.forge.local_writes import find_repository
 from spaces.models import LocalCollaborator, Space
-from tests.factories import WorkerFactory
 from tests.spaces.repositories import make_repository, make_space
 
 pytestmark = pytest.mark.django_db
@@ -29,8 +28,6 @@ def admin_client(db: None) -> Client:
 
 def space_form(space: Space, **changes: object) -> dict[str, Any]:
     form = {
-        "placement": space.placement,
-        "placement_worker": "",
         "app_port": "",
         "startup_timeout_seconds": "",
         "keep_prefix": "unknown",
@@ -74,32 +71,16 @@ def test_nothing_is_added_or_deleted_there(admin_client: Client, model: str) -> 
     assert admin_client.post(reverse(f"admin:spaces_{model}_delete", args=[pk]), {"post": "yes"}).status_code == 403
 
 
-def test_a_named_worker_is_set_and_recorded(admin_client: Client) -> None:
-    space, worker = make_space("alice/app"), WorkerFactory.create(name="gpu1")
-
-    admin_client.post(
-        reverse("admin:spaces_space_change", args=[space.pk]),
-        space_form(space, placement="worker", placement_worker=str(worker.pk), app_port="8080"),
-    )
-
-    space.refresh_from_db()
-    assert (space.placement, space.placement_worker_id, space.app_port) == ("worker", worker.pk, 8080)
-    event = AuditEvent.objects.get()
-    assert (event.act, event.actor_name, event.object_name) == ("space_settings", "root", "alice/app")
-    assert event.before == {"placement": "automatic", "placement_worker": None, "app_port": None}
-    assert event.after == {"placement": "worker", "placement_worker": str(worker.pk), "app_port": 8080}
-
-
-def test_a_named_worker_without_a_name_is_a_sentence_and_not_an_error(admin_client: Client) -> None:
+def test_settings_are_changed_and_recorded(admin_client: Client) -> None:
     space = make_space("alice/app")
 
-    answer = admin_client.post(
-        reverse("admin:spaces_space_change", args=[space.pk]), space_form(space, placement="worker")
-    )
+    admin_client.post(reverse("admin:spaces_space_change", args=[space.pk]), space_form(space, app_port="8080"))
 
-    assert answer.status_code == 200
-    assert "errornote" in answer.content.decode()
-    assert not AuditEvent.objects.exists()
+    space.refresh_from_db()
+    assert space.app_port == 8080
+    event = AuditEvent.objects.get()
+    assert (event.act, event.actor_name, event.object_name) == ("space_settings", "root", "alice/app")
+    assert (event.before, event.after) == ({"app_port": None}, {"app_port": 8080})
 
 
 def test_what_the_forge_says_cannot_be_overwritten_there(admin_client: Client) -> None:

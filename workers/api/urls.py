@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path, re_path
 from drf_spectacular.views import SpectacularAPIView
 
-from workers.api import views
+from workers.api import space_views, views
 
 urlpatterns = [
     path("schema/", SpectacularAPIView.as_view(), name="api_schema"),
@@ -23,5 +23,7 @@ urlpatterns = [
         views.StandingView.as_view(),
         name="fleet_standing",
     ),
+    path("fleet/queue", space_views.QueueView.as_view(), name="fleet_queue"),
+    path("fleet/spaces/<str:owner>/<str:repo>/placement", space_views.PlacementView.as_view(), name="fleet_placement"),
     re_path(r"^(?:workers|fleet)(?:/.*)?$", views.NothingHere.as_view()),
 ]
