@@ -28,8 +28,9 @@ from jobs.states import JobState
 from workers import enrollment, standing
 from workers.api.authentication import address_of
 from workers.errors import WorkerError
+from workers.gpu_admin import GpuInline
 from workers.inventory import drain_of, left_on
-from workers.models import EnrollmentToken, Gpu, Worker
+from workers.models import EnrollmentToken, Worker
 
 
 def _fate_when_disabled(job: Job) -> Any:
@@ -132,12 +133,6 @@ def _ask(
     return TemplateResponse(request, "admin/workers/confirm.html", context)
 
 
-class GpuInline(ReadOnly, admin.TabularInline[Gpu, Worker]):
-    model = Gpu
-    fields = ("index", "model", "uuid", "total_vram_mib", "free_vram_mib", "healthy", "error", "simulated", "present")
-    extra = 0
-
-
 @admin.register(Worker)
 class WorkerAdmin(admin.ModelAdmin[Worker]):
     """To look and to act. Only what a person knows better than the machine can be typed in."""
@@ -213,18 +208,6 @@ class WorkerAdmin(admin.ModelAdmin[Worker]):
                     before=before,
                     after=after,
                 )
-
-
-@admin.register(Gpu)
-class GpuAdmin(ReadOnly, admin.ModelAdmin[Gpu]):
-    list_display = ("model", "worker", "index", "total_vram_mib", "free_vram_mib", "healthy", "simulated", "present")
-    list_filter = ("worker", "healthy", "simulated", "present")
-    search_fields = ("uuid", "model", "worker__name")
-    list_select_related = ("worker",)
-    ordering = ("worker__name", "index")
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return bool(request.user.is_staff)
 
 
 @admin.register(EnrollmentToken)

@@ -62,7 +62,7 @@ def gpu_row(gpu: GpuLine, *, online: bool, reader: Reader) -> GpuRow:
         simulated=row.simulated,
         segments=segments(offer, live=live),
         keys=_keys(offer, live=live, online=online, reader=reader),
-        flags=_flags(offer, reader=reader),
+        flags=flags(offer, reader=reader),
         temperature=f"{row.temperature_c:.0f} °C" if live and row.temperature_c is not None else "–",
         hot=live and row.temperature_c is not None and row.temperature_c >= HOT_CELSIUS,
         utilization=f"{row.utilization_pct:.0f} %" if live and row.utilization_pct is not None else "–",
@@ -151,7 +151,7 @@ def usable(offer: GpuOffer) -> bool:
 # --- out of the ordinary -------------------------------------------------------------------------------------------
 
 
-def _flags(offer: GpuOffer, *, reader: Reader) -> list[str]:
+def flags(offer: GpuOffer, *, reader: Reader) -> list[str]:
     """What is out of the ordinary with a GPU, in sentences, the gravest first."""
     flags = [_disorder(offer, reader)]
     if offer.also_at and not offer.elsewhere:
