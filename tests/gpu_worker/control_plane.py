@@ -75,12 +75,14 @@ class ControlPlane:
         self.revoked = False
         self.outage = threading.Event()
         """While set every call is cut without an answer."""
+        self.deaf = threading.Event()
+        """While set every call is taken and none is answered."""
         self.lose_next_answers = 0
         """So many answers to claims are lost after the work is done."""
         self.lock = threading.RLock()
         self._wake = threading.Condition()
         self._signals: list[str] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = _Server(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
@@ -281,6 +283,8 @@ class ControlPlane:
 
     def _serve(self, http: BaseHTTPRequestHandler) -> None:
         body = http.rfile.read(int(http.headers.get("Content-Length") or 0))
+        while self.deaf.is_set() and self._thread.is_alive():
+            time.sleep(0.05)
         if self.outage.is_set():
             http.close_connection = True
             return
@@ -322,7 +326,7 @@ class ControlPlane:
             return self.heartbeat(body) if what == "heartbeat" else self.claim(http.headers["Idempotency-Key"], body)
         lease = self.leases.get(body.get("lease", ""))
         if lease is None:
-            return 409, _error("lease_stale")
+            return 404, _error("not_found")  # not stale: that would remove what must be held
         kind = what.rpartition("/")[2]
         self._check(kind, body)
         if kind == "events":
@@ -394,6 +398,11 @@ class ControlPlane:
             http.send_header(name, value)
         http.end_headers()
         http.wfile.write(content)
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """A caller that gave up waiting is no news."""
 
 
 def _token(kind: str, lease: str) -> str:

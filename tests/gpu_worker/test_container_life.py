@@ -341,6 +341,7 @@ def test_after_a_reboot_the_same_container_is_started_under_the_same_lease(
 
     worker.start()
 
+    assert [hold["state"] for hold in plane.registers[-1]["holds"]] == ["exited"], "it did not go on running"
     eventually(lambda: lease.kinds()[3:] == ["starting", "running"], what="running again")
     assert lease.events[-2]["reason"] == "host_rebooted"
     assert [one.id for one in containers_of(engine, lease.id)] == [container.id]
@@ -402,3 +403,47 @@ def test_a_silent_engine_is_told_as_not_known_and_costs_nothing(
         eventually(lambda: plane.beats[-1]["holds"], what="a heartbeat with a list")
         assert lease.kinds() == ["building", "starting", "running"]
         assert len(containers_of(engine, lease.id)) == 1
+
+
+def test_a_revoked_worker_forgets_itself_only_when_nothing_of_it_is_left(
+    plane: ControlPlane, make_worker: Make, tmp_path: Path, engine: Any
+) -> None:
+    revision = make_repository(plane.git_root, "box", container_files())
+    with EngineRelay(tmp_path / "engine.sock") as relay:
+        worker = make_worker(executor="docker", DOCKER_HOST=f"unix://{relay.path}").start()
+        lease = running(plane, "box", revision)
+        worker.kill()
+        plane.revoked = True
+        relay.cut()
+
+        worker.spawn()
+        eventually(lambda: "action=revoked" in worker.log(), what="the news")
+        assert len(containers_of(engine, lease.id)) == 1
+        assert (worker.data_dir / "credential.json").exists(), "without it nobody would know whose they are"
+        relay.mend()
+
+        assert worker.wait() == 78
+        assert containers_of(engine, lease.id) == []
+        assert not (worker.data_dir / "credential.json").exists()
+
+
+def test_a_container_that_appears_without_the_worker_is_adopted_and_goes_the_way_of_its_lease(
+    plane: ControlPlane, make_worker: Make, engine: Any
+) -> None:
+    revision = make_repository(plane.git_root, "box", container_files())
+    make_worker(executor="docker").start()
+    lease = running(plane, "box", revision)
+    [ours] = containers_of(engine, lease.id)
+    over = str(uuid.uuid4())
+    labels = {name: text.replace(lease.id, over) for name, text in ours.labels.items()}
+
+    # as a create whose answer was lost, or a restored snapshot of the engine, would leave it
+    engine.containers.create(lease.events[-1]["image_id"], labels=labels, network_mode="none")
+
+    eventually(lambda: over in str(plane.beats[-1]["holds"]), what="a heartbeat that lists it")
+    plane.leases[over] = Lease({**lease.claim, "lease": over}, released=True)
+
+    eventually(lambda: plane.leases[over].cleared, what="its removal")
+    assert containers_of(engine, over) == []
+    assert lease.kinds() == ["building", "starting", "running"]
+    assert len(containers_of(engine, lease.id)) == 1
