@@ -13,7 +13,7 @@ from jobs.line import COUNTED_PLACES
 from jobs.models import Job, LogChunk
 from jobs.states import JobState
 from jobs.waiting import why_waiting
-from spaces import build_steps, log_lines, stage, why, words
+from spaces import build_steps, log_lines, stage, topics, why, words
 from spaces.access import visible_spaces
 from spaces.durations import ordinal
 from spaces.space_page import Person, SpacePage, newest_lease
@@ -62,8 +62,12 @@ def stage_context(page: SpacePage, user: Person) -> dict[str, Any]:
 
 
 def _warnings(page: SpacePage) -> list[str]:
-    """Return what the owner should know about the topics and the README that this run was started with."""
-    return [str(text) for text in page.job.spec.get("warnings", [])] if page.job is not None and page.may_write else []
+    """Return what the owner should know about the topics and the README: of this run, or else of the next one."""
+    if not page.may_write:
+        return []
+    if page.job is None or page.job.is_final:
+        return list(topics.plan(page.space.topics).warnings)
+    return [str(text) for text in page.job.spec.get("warnings", [])]
 
 
 def _on_the_way(job: Job, *, steps: list[build_steps.Step]) -> dict[str, Any]:

@@ -1,0 +1,90 @@
+"""The queue page shows operators the line, the reasons and who runs what, and nobody else anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from jobs.scheduling import RequirementSpec
+from tests.factories import GpuWorkerFactory, JobFactory, RequirementFactory, SpaceFactory, UptimeFactory
+from tests.spaces.pages import runs
+from tests.spaces.repositories import make_space
+from workers.models import Worker
+
+pytestmark = pytest.mark.django_db
+
+LARGE = RequirementSpec(kind="gpu", gpu_count=1, vram_mib=19_073)
+
+
+@pytest.fixture
+def town(db: None) -> None:
+    UptimeFactory.create()
+    GpuWorkerFactory.create(name="atlas")
+    runs.submit(make_space("dora/holder", topics=("space", "gpu"), visibility="private"), requirement=LARGE)
+    runs.claim(Worker.objects.get(name="atlas")).to_running()
+    runs.submit(make_space("alice/first", topics=("space", "gpu")), requirement=LARGE)
+    runs.submit(make_space("dora/second", topics=("space", "gpu"), visibility="private"), requirement=LARGE)
+    JobFactory.create(space=SpaceFactory.create(name="last"), attempts=3)
+
+
+def test_the_line_its_reasons_and_who_runs_what(town: None, otto: Client) -> None:
+    answer = otto.get("/queue/")
+
+    assert [(line.place, str(line.job.space)) for line in answer.context["lines"]] == [
+        (1, "alice/first"),
+        (2, "dora/second"),
+    ]
+    assert [(line.place, str(line.job.space)) for line in answer.context["beside"]] == [(None, "owner/last")]
+    page = answer.content.decode()
+    assert "reserved for dora/holder." in page
+    assert "no GPU is free enough" in page
+    assert "its last attempt expired" in page
+    assert [(str(one.job.space), one.badge.text) for one in answer.context["taken"]] == [
+        ("dora/holder", "GPU · Running")
+    ]
+
+
+def test_jobs_of_the_same_needs_share_their_reasons(town: None, otto: Client) -> None:
+    (only,) = otto.get("/queue/").context["classes"]
+
+    assert (only.needs, only.jobs) == ("a GPU with at least 20 GB", 2)
+
+
+def test_it_can_be_drawn_again_alone(town: None, otto: Client) -> None:
+    page = otto.get("/queue/?part=list").content.decode()
+
+    assert page.lstrip().startswith('<div id="queue"')
+    assert "alice/first" in page
+
+
+def test_an_empty_queue_says_so(otto: Client) -> None:
+    page = otto.get("/queue/").content.decode()
+
+    assert "Nobody waits for a worker." in page
+    assert "No worker has a job." in page
+
+
+def test_only_operators_see_it(town: None, alice: Client, passer_by: Client) -> None:
+    refused = alice.get("/queue/")
+    assert refused.status_code == 403
+    assert "dora" not in refused.content.decode()
+    assert 'href="/queue/"' not in alice.get("/").content.decode()
+    assert passer_by.get("/queue/").headers["Location"] == "/login/?next=/queue/"
+
+
+def test_it_costs_the_same_for_fifty_jobs_and_twenty_workers(otto: Client, django_assert_max_num_queries: Any) -> None:
+    UptimeFactory.create()
+    for number in range(20):
+        GpuWorkerFactory.create(name=f"gpu{number}", gpus=[{"healthy": False}, {"healthy": False}])
+    for number in range(50):
+        needs = RequirementFactory.create(kind="gpu", gpu_count=1, vram_mib=1_000 * (number % 7 + 1))
+        JobFactory.create(requirement=needs)
+    otto.get("/queue/")
+
+    with django_assert_max_num_queries(30):
+        answer = otto.get("/queue/")
+
+    assert len(answer.context["lines"]) == 50
+    assert len(answer.context["classes"]) == 7
