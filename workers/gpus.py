@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from django.db import transaction
-from django.db.models import FilteredRelation, Q
+from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from jobs import audit, lifecycle
@@ -43,6 +42,14 @@ _COLUMNS = [
     "present",
     "reported_at",
 ]
+
+
+# Written out, because it runs with every heartbeat and every claim: building it costs more than running it.
+_KNOWN = """
+    SELECT g.uuid, g.total_vram_mib, g.good_reports, r.id, r.lease_id, r.mib, r.over_since
+    FROM workers_gpu g LEFT JOIN jobs_reservation r ON r.gpu_id = g.id AND r.cleared_at IS NULL
+    WHERE g.worker_id = %s
+"""
 
 
 @dataclass(frozen=True)
@@ -122,14 +129,9 @@ def trust(gpu_id: int, *, actor: Any = None, address: str | None = None) -> bool
 
 def _known(worker: Worker) -> dict[str, _Known]:
     """What the rows say of this worker's GPUs, with what is reserved on them: one query."""
-    held = FilteredRelation("reservations", condition=Q(reservations__cleared_at=None))
-    rows = (
-        Gpu.objects.filter(worker=worker)
-        .annotate(held=held)
-        .values_list(
-            "uuid", "total_vram_mib", "good_reports", "held__id", "held__lease_id", "held__mib", "held__over_since"
-        )
-    )
+    with connection.cursor() as cursor:
+        cursor.execute(_KNOWN, [worker.pk])
+        rows = cursor.fetchall()
     known: dict[str, _Known] = {}
     for uuid_, total_mib, good_reports, pk, lease_id, mib, over_since in rows:
         gpu = known.setdefault(uuid_, _Known(total_mib, good_reports))

@@ -27,6 +27,16 @@ from workers.reports import Capabilities, Heartbeat, HoldReport, Registration
 # The second step of a heartbeat waits at most so long for rows that others hold, then answers 503: the worker is alive
 # by then, and asks again.
 LOCK_TIMEOUT_MS = 3000
+# Free space is shown in GB: smaller changes are not worth a write with each heartbeat.
+DISK_STEP_MIB = 64
+# Written out, because these run with every heartbeat and every claim: building them costs more than running them.
+# A session that is taken over begins to count its beats anew.
+_ALIVE = """
+    UPDATE workers_worker SET last_seen_at = statement_timestamp(), session = %s,
+        beat = GREATEST(CASE WHEN session = %s THEN beat ELSE 0 END, %s)
+    WHERE id = %s AND session BETWEEN %s AND %s AND revoked_at IS NULL
+"""
+_LOCK = "SELECT * FROM workers_worker WHERE id = %s FOR NO KEY UPDATE"
 
 
 @dataclass(frozen=True)
@@ -76,7 +86,7 @@ def heartbeat(worker_id: uuid.UUID, beat: Heartbeat) -> Answer:
     A beat that is older than the last one (it was overtaken on the way) proves life and changes nothing else.
     Raises SupersededSession, CredentialRevoked, InvalidReport.
     """
-    note_alive(worker_id, session=beat.session)
+    note_alive(worker_id, session=beat.session, beat=beat.beat)
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{LOCK_TIMEOUT_MS}ms"])
@@ -92,20 +102,24 @@ def heartbeat(worker_id: uuid.UUID, beat: Heartbeat) -> Answer:
     return _answer(worker, instructions)
 
 
-def note_alive(worker_id: uuid.UUID, *, session: int) -> None:
-    """Stamp `last_seen_at` in one statement of its own. Raises CredentialRevoked, SupersededSession.
+def note_alive(worker_id: uuid.UUID, *, session: int, beat: int = 0) -> None:
+    """Stamp `last_seen_at`, and the number of the newest beat, in one statement of its own.
 
-    A session ahead of our row's (an older database was restored) is taken over.
+    A session ahead of our row's (an older database was restored) is taken over. Raises CredentialRevoked,
+    SupersededSession.
     """
-    newest = Worker.objects.filter(pk=worker_id, session__range=(session - MOST_AHEAD, session), revoked_at=None)
-    alive = newest.update(last_seen_at=Now(), session=session)
+    with connection.cursor() as cursor:
+        cursor.execute(_ALIVE, [session, session, beat, worker_id, session - MOST_AHEAD, session])
+        alive = cursor.rowcount
     if not alive:
         _refuse(Worker.objects.only("revoked_at", "credential_hash").get(pk=worker_id))
 
 
 def lock(worker_id: uuid.UUID, *, session: int | None = None) -> Worker:
     """Lock a worker's row in the caller's transaction. Raises CredentialRevoked, SupersededSession."""
-    worker = Worker.objects.select_for_update(no_key=True).get(pk=worker_id)
+    worker = next(iter(Worker.objects.raw(_LOCK, [worker_id])), None)
+    if worker is None:
+        raise Worker.DoesNotExist
     if worker.revoked_at is not None or (session is not None and not is_current(worker.session, session)):
         _refuse(worker)
     return worker
@@ -130,7 +144,6 @@ def _described(capabilities: Capabilities) -> dict[str, Any]:
 def _said(worker: Worker, beat: Heartbeat) -> dict[str, Any]:
     """Columns of what a heartbeat says besides GPUs and leases."""
     said: dict[str, Any] = {
-        "beat": beat.beat,
         "accepting": beat.accepting,
         "paused_reason": "" if beat.accepting else beat.paused_reason or "",
     }
@@ -138,9 +151,17 @@ def _said(worker: Worker, beat: Heartbeat) -> dict[str, Any]:
         if beat.capabilities.worker_id != worker.pk:
             raise NotYourWorker("The worker says that it is another one than its credential.")
         said |= _described(beat.capabilities)
-    if beat.disk is not None:
+    if beat.disk is not None and _differs(worker.disk, beat.disk):
         said["disk"] = beat.disk
     return said
+
+
+def _differs(known: dict[str, Any], told: dict[str, Any]) -> bool:
+    """Whether the disk's figures moved by more than a log line or two."""
+    return known.keys() != told.keys() or any(
+        abs((known[name] or 0) - (told[name] or 0)) >= DISK_STEP_MIB or (known[name] is None) != (told[name] is None)
+        for name in told
+    )
 
 
 def _inventory(holds: list[HoldReport] | None, instructions: Sequence[lifecycle.Instruction]) -> dict[str, Any]:
