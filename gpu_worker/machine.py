@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 MIB = 1024 * 1024
 OLDEST_PICTURE_BEATS = 3  # heartbeats; an older list of containers says nothing about now
 OLDEST_PICTURE_SECONDS = 10.0
+# Which namespace of process ids we are in, and what the kernel calls the machine's own (PROC_PID_INIT_INO).
+PID_NAMESPACE = Path("/proc/self/ns/pid")
+MACHINES_PID_NAMESPACE = "pid:[4026531836]"
 
 
 @dataclass(frozen=True)
@@ -181,9 +184,19 @@ def _features(gpu: GpuReport) -> list[str]:
         features += ["nvidia"] + (["cuda"] if gpu.cuda_version else [])
         if any(one.simulated for one in gpu.gpus):
             features.append("simulated")
+        elif not sees_processes_of_the_machine():
+            features.append("no_host_pids")  # the driver's process ids mean nothing here: no use can be told apart
     if "microsoft" in platform.release().lower():
         features.append("wsl2")
     return features
+
+
+def sees_processes_of_the_machine(namespace: Path = PID_NAMESPACE) -> bool:
+    """Whether the process ids that the driver tells are ours to look up; not in a container with its own."""
+    try:
+        return os.readlink(namespace) == MACHINES_PID_NAMESPACE
+    except OSError:
+        return False
 
 
 def _os_name() -> str:

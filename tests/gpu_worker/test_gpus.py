@@ -14,6 +14,7 @@ import pytest
 
 from gpu_worker.errors import ConfigError
 from gpu_worker.gpus import SimulatedProbe, assigned_gpus, read_simulated
+from gpu_worker.machine import sees_processes_of_the_machine
 from gpu_worker.protocol import Gpu
 from tests.gpu_worker.nvml import build_nvml_stub
 from tests.gpu_worker.schemas import complaints
@@ -137,3 +138,16 @@ def test_a_job_gets_only_gpus_that_are_there_and_healthy() -> None:
     assert assigned_gpus(gpus, []) == []
     assert assigned_gpus(gpus, ["GPU-1", "GPU-2"]) is None
     assert assigned_gpus(gpus, ["GPU-3"]) is None
+
+
+@pytest.mark.parametrize(
+    ("namespace", "seen"), [("pid:[4026531836]", True), ("pid:[4026532618]", False), (None, False)], ids=str
+)
+def test_a_worker_in_a_container_of_its_own_cannot_tell_whose_process_uses_a_gpu(
+    tmp_path: Path, namespace: str | None, seen: bool
+) -> None:
+    link = tmp_path / "pid"
+    if namespace is not None:
+        link.symlink_to(namespace)
+
+    assert sees_processes_of_the_machine(link) is seen
