@@ -82,6 +82,12 @@ class Obstacle:
     never: bool = False
 
 
+def in_order(gpu: GpuOffer) -> bool:
+    """Whether the GPU is there, well, and this worker's to give, whatever is on it."""
+    failed = not gpu.healthy or gpu.good_reports_missing
+    return gpu.present and not (failed or gpu.mig or gpu.elsewhere)
+
+
 def reserved_mib(gpu: GpuOffer) -> int:
     """Sum of what is promised."""
     return sum(held.mib for held in gpu.reserved)

@@ -31,7 +31,7 @@ def read_pulse() -> Pulse:
     """Read the numbers of the bar. Costs five small queries, so it is asked only where the bar is drawn."""
     workers = list(Worker.objects.filter(revoked_at=None).only("last_seen_at", "revoked_at"))
     now, up = database_now(), up_since()
-    gpus = Gpu.objects.filter(worker__revoked_at=None, present=True)
+    gpus = Gpu.objects.filter(worker__revoked_at=None, present=True, simulated=False)
     reserved = Reservation.objects.filter(cleared_at=None, gpu__in=gpus).values("gpu").distinct()
     return Pulse(
         online=sum(worker.is_online(now=now, up_since=up) for worker in workers),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jobs.vram import GpuOffer, Held, foreign_mib, idle_limit_mib, shareable
+from jobs.vram import GpuOffer, Held, foreign_mib, idle_limit_mib, in_order, shareable
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def segments(gpu: GpuOffer, *, live: bool = True) -> list[Segment]:
     for number, held in enumerate(gpu.reserved):
         _reserved(drawn, held, "ab"[number % 2], foreign=foreign, live=live)
     drawn.add("foreign", foreign)
-    if shareable(gpu) and not any(held.exclusive for held in gpu.reserved):
+    if in_order(gpu) and shareable(gpu) and not any(held.exclusive for held in gpu.reserved):
         drawn.add("keep", gpu.margin_mib)
     return drawn.segments
 

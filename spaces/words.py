@@ -225,7 +225,7 @@ WORKER_REFUSALS: Mapping[str, _StrPromise] = {
 }
 
 GPU_REFUSALS: Mapping[str, _StrPromise] = {
-    "gpu_mig": gettext_lazy("Split into MIG instances, which are not used."),
+    "gpu_mig": gettext_lazy("Split into MIG instances: each of them is a GPU of its own here."),
     "gpu_too_small": gettext_lazy("Has %(total)s, %(needed)s are needed."),
     "gpu_simulated": gettext_lazy("Simulated, and this server takes real GPUs only."),
     "gpu_gone": gettext_lazy("The driver does not list it any more."),
@@ -281,6 +281,7 @@ SHORT: Mapping[str, _StrPromise] = {
     "named_worker_revoked": gettext_lazy("%(worker)s was revoked"),
     "named_worker_unfit": gettext_lazy("%(worker)s does not fit"),
     "gpus_busy": gettext_lazy("no GPU is free enough"),
+    "gpus_busy_for_size": gettext_lazy("no GPU has %(memory)s free"),
     "worker_full": gettext_lazy("%(worker)s is full"),
     "worker_offline": gettext_lazy("%(worker)s is offline"),
     "worker_disabled": gettext_lazy("%(worker)s is disabled"),
@@ -338,8 +339,10 @@ def waiting(code: str) -> str:
     return str(WAITING.get(code, WAITS))
 
 
-def waiting_short(code: str, *, worker: str = "") -> str:
+def waiting_short(code: str, *, worker: str = "", needed_mib: int | None = None) -> str:
     """Return why a job waits, in a few words for a card; empty for a code that is not known here."""
+    if code == "gpus_busy" and needed_mib:
+        return _filled(SHORT, "gpus_busy_for_size", {"memory": needed_memory(needed_mib)}) or ""
     return _filled(SHORT, code, {"worker": worker}) or ""
 
 

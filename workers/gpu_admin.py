@@ -15,7 +15,7 @@ from django.utils.translation import ngettext
 from jobs import offers
 from jobs.admin import ReadOnly
 from jobs.models import Reservation
-from jobs.vram import GpuOffer, available_mib, reserved_mib
+from jobs.vram import GpuOffer, available_mib, in_order, reserved_mib
 from spaces.why import Reader
 from workers import gpus
 from workers.api.authentication import address_of
@@ -37,13 +37,13 @@ class ReservationsInline(ReadOnly, admin.TabularInline[Reservation, Gpu]):
     """Who holds how much of a GPU now."""
 
     model = Reservation
-    fields = ("job", "mib", "exclusive", "over_since")
-    readonly_fields = ("job",)
+    fields = ("job", "mib", "used", "exclusive", "over_since")
+    readonly_fields = ("job", "used")
     ordering = ("id",)
     extra = 0
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Reservation]:
-        return super().get_queryset(request).filter(cleared_at=None).select_related("lease__job")
+        return super().get_queryset(request).filter(cleared_at=None).select_related("lease__job", "gpu")
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return bool(request.user.is_staff)
@@ -51,6 +51,11 @@ class ReservationsInline(ReadOnly, admin.TabularInline[Reservation, Gpu]):
     @admin.display(description=_("Job"))
     def job(self, reservation: Reservation) -> str:
         return str(reservation.lease.job)
+
+    @admin.display(description=_("Measured (MiB)"))
+    def used(self, reservation: Reservation) -> int | None:
+        uses = {entry["lease"]: entry["mib"] for entry in reservation.gpu.ours}
+        return uses.get(str(reservation.lease_id))
 
 
 @admin.register(Gpu)
@@ -93,7 +98,7 @@ class GpuAdmin(ReadOnly, admin.ModelAdmin[Gpu]):
     @admin.display(description=_("Could be given (MiB)"))
     def available(self, gpu: Gpu) -> int | None:
         offer = _offer_of(gpu)
-        return None if offer is None else available_mib(offer)
+        return None if offer is None else available_mib(offer) if in_order(offer) else 0
 
     @admin.display(description=_("Remarks"))
     def remarks(self, gpu: Gpu) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from django.utils.translation import gettext as _
 
-from jobs.vram import GpuOffer, Held, available_mib, exceeds, foreign_mib, idle, shareable
+from jobs.vram import GpuOffer, Held, available_mib, exceeds, foreign_mib, idle, in_order, shareable
 from spaces import words
 from spaces.bars import Segment, foreign_to_show_mib, segments
 from spaces.durations import gigabytes
@@ -136,16 +136,11 @@ def _foreign(offer: GpuOffer, reader: Reader) -> str:
 
 def _free(offer: GpuOffer) -> str:
     """What a job could still be given; "" where there is nothing to give."""
-    if not usable(offer) or any(held.exclusive for held in offer.reserved):
+    if not in_order(offer) or any(held.exclusive for held in offer.reserved):
         return ""
     if shareable(offer):
         return _("%(free)s free") % {"free": gigabytes(available_mib(offer))}
     return _("free as a whole") if idle(offer) else ""
-
-
-def usable(offer: GpuOffer) -> bool:
-    """Whether the GPU is in order, whatever is on it."""
-    return offer.present and offer.healthy and not (offer.mig or offer.elsewhere or offer.good_reports_missing)
 
 
 # --- out of the ordinary -------------------------------------------------------------------------------------------
@@ -157,7 +152,7 @@ def flags(offer: GpuOffer, *, reader: Reader) -> list[str]:
     if offer.also_at and not offer.elsewhere:
         flags.append(_("%(names)s reported the same GPU too.") % {"names": ", ".join(offer.also_at)})
     flags += [_doubt(code, mib, offer) for code, mib in offer.doubts]
-    if not (offer.mig or shareable(offer)) and usable(offer):
+    if not (offer.mig or shareable(offer)) and in_order(offer):
         flags.append(_why_whole(offer))
     if offer.simulated:
         flags.append(_("Simulated: never counted with real ones."))

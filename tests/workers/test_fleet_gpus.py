@@ -111,6 +111,10 @@ class TestTheBar:
 
         assert [look for look, _, _ in bar(gpu, live=False)] == ["a-t", "keep"]
 
+    @pytest.mark.parametrize("facts", [{"mig": True}, {"healthy": False}, {"good_reports": 0}])
+    def test_a_gpu_that_is_not_in_order_has_nothing_to_keep_back(self, facts: dict[str, Any]) -> None:
+        assert bar(card(**facts)) == []
+
     def test_what_a_driver_keeps_for_itself_is_nobodys(self) -> None:
         assert bar(card(free_vram_mib=TOTAL - 450)) == [("keep", 0.0, 2.08)]
 
@@ -165,7 +169,7 @@ class TestFlags:
     @pytest.mark.parametrize(
         ("facts", "flag"),
         [
-            ({"mig": True}, "Split into MIG instances, which are not used."),
+            ({"mig": True}, "Split into MIG instances: each of them is a GPU of its own here."),
             ({"healthy": False, "error": "GPU is lost", "good_reports": 0}, "Does not answer. (GPU is lost)"),
             ({"good_reports": 1}, "Failed a moment ago; used again after 2 more good reports."),
             (
