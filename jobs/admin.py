@@ -8,7 +8,8 @@ from typing import Any
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html_join
+from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
@@ -19,7 +20,13 @@ from jobs.waiting import Waiting, why_waiting
 
 
 class ReadOnly:
-    """Mixin: to look, never to change."""
+    """Mixin: for operators to look, never to change. An operator is whoever is staff, with no further rights given."""
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.is_active and request.user.is_staff)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return bool(request.user.is_active and request.user.is_staff)
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
@@ -67,9 +74,8 @@ class JobAdmin(ReadOnly, admin.ModelAdmin[Job]):
         waiting = self._waiting(job)
         if waiting is None:
             return "–"
-        said = [sentence for reason in waiting.workers for sentence in reason.sentences()]
-        items = format_html_join("", "<li>{}</li>", ((sentence.reason,) for sentence in said))
-        return format_html("{}<ul>{}</ul>", waiting.sentence, items)
+        said = [sentence.reason for reason in waiting.workers for sentence in reason.sentences()]
+        return format_html_join(mark_safe("<br>"), "{}", ((text,) for text in dict.fromkeys([waiting.sentence, *said])))
 
     def _waiting(self, job: Job) -> Waiting | None:
         """Judged once for the page that is drawn, whose job this is."""
@@ -77,9 +83,6 @@ class JobAdmin(ReadOnly, admin.ModelAdmin[Job]):
             job.judged = why_waiting(job)  # type: ignore[attr-defined]  # kept on the object of this request
         judged: Waiting | None = job.judged  # type: ignore[attr-defined]
         return judged
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return bool(request.user.is_staff)
 
     @admin.action(description=_("Stop the selected jobs"))
     def stop(self, request: HttpRequest, jobs: QuerySet[Job]) -> None:

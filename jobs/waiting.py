@@ -16,10 +16,12 @@ from jobs.states import JobState
 
 BEHIND_EVERYBODY = 2**63 - 1  # a seq for a job that is not there yet
 
-# How far a worker is from taking a job: now, when something frees, when somebody acts, when it is back, never as things
-# are, and never because it is not the one that was named. What is not listed waits for something to be freed.
-_NOW, _BUSY, _CLOSED, _AWAY, _NEVER, _NOT_NAMED = range(6)
+# How far a worker is from taking a job: now, after an older job, when something frees, when somebody acts, when it is
+# back, never as things are, and never because it is not the one that was named. What is not listed waits for something
+# to be freed.
+_NOW, _BEHIND, _BUSY, _CLOSED, _AWAY, _NEVER, _NOT_NAMED = range(7)
 _RANKS = {
+    "kept_for_older": _BEHIND,
     "worker_disabled": _CLOSED,
     "worker_draining": _CLOSED,
     "worker_paused": _CLOSED,

@@ -10,6 +10,7 @@ from django.urls import path
 
 from jobs import audit, notices
 from spaces.models import LocalCollaborator, LocalRepository, Space
+from spaces.placement import may_place
 from spaces.placement_admin import placement_view
 
 if TYPE_CHECKING:  # Django's own classes take no type arguments when the program runs
@@ -53,6 +54,15 @@ class SpaceAdmin(SpaceModelAdmin):
     @admin.display(description="topics")
     def topic_list(self, space: Space) -> str:
         return ", ".join(space.topics)
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return may_place(request.user)
+
+    def has_view_permission(self, request: HttpRequest, obj: Space | None = None) -> bool:
+        return may_place(request.user)
+
+    def has_change_permission(self, request: HttpRequest, obj: Space | None = None) -> bool:
+        return may_place(request.user)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False  # a Space is a repository with a topic

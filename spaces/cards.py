@@ -16,7 +16,7 @@ from jobs.models import Job
 from jobs.states import JobState
 from jobs.waiting import Waiting, why_all_wait
 from spaces import words
-from spaces.durations import duration, needed_memory, ordinal, rough
+from spaces.durations import duration, ordinal, rough
 from spaces.models import Space
 from spaces.placement import requirement_of
 from spaces.shown import all_as_shown
@@ -174,17 +174,15 @@ def _line(job: Job | None, *, waiting: dict[uuid.UUID, Waiting]) -> str:
 
 
 def _waiting_line(job: Job, waiting: Waiting | None) -> str:
-    """Return the place, what is needed where that is an amount, and why, in few words. It names no Space or process."""
+    """Return the place and the reason, in few words that name no Space and no process."""
     if waiting is None:
         return _("Waiting in line")
     said = []
     if waiting.place is not None:
         far = _("In line, far back")
         said.append(far if waiting.place_capped else _("%(place)s in line") % {"place": ordinal(waiting.place)})
-    if job.requirement.vram_mib:
-        said.append(_("needs %(needs)s") % {"needs": needed_memory(job.requirement.vram_mib)})
     nearest = waiting.workers[0].name if waiting.workers else ""
-    said.append(words.waiting_short(waiting.code, worker=nearest))
+    said.append(words.waiting_short(waiting.code, worker=nearest, needed_mib=job.requirement.vram_mib))
     return " · ".join(filter(None, said))
 
 

@@ -34,7 +34,7 @@ class Line:
     needs: str
     seconds: float
     short: str  # why, in a few words
-    klass: int  # the class of needs, under which the reasons stand in full
+    klass: str  # the class of needs, under which the reasons stand in full
     asked_by: str
 
 
@@ -42,9 +42,9 @@ class Line:
 class ClassOfNeeds:
     """What jobs of one class of needs hear from each worker and GPU."""
 
-    number: int
+    name: str
     needs: str
-    explanation: str
+    short: str
     jobs: int
     rows: list[Row]
 
@@ -97,24 +97,33 @@ def _line(entry: Entry, seen: Queue) -> Line:
         place=waiting.place,
         needs=words.needs_of(job.requirement),
         seconds=(seen.now - job.queued_at).total_seconds(),
-        short=words.waiting_short(waiting.code, worker=waiting.workers[0].name if waiting.workers else ""),
-        klass=job.requirement_id,
+        short=_short(entry),
+        klass=_class_of(job),
         asked_by=job.requested_by.get_username() if job.requested_by is not None else "",
     )
 
 
 def _classes(seen: Queue) -> list[ClassOfNeeds]:
     """The classes of the listed jobs in the order of their oldest, each with what that one hears."""
-    by_class: dict[tuple[int, str], list[Entry]] = {}
+    by_class: dict[str, list[Entry]] = {}
     for entry in seen.line:
-        by_class.setdefault((entry.job.requirement_id, entry.job.mode), []).append(entry)
+        by_class.setdefault(_class_of(entry.job), []).append(entry)
     made = []
-    for (number, _mode), entries in by_class.items():
-        oldest = entries[0]
-        rows = why.rows(oldest.waiting, reader=OPERATOR, now=seen.now, gpu_count=oldest.job.requirement.gpu_count)
-        explanation = words.waiting(oldest.waiting.code)
-        made.append(ClassOfNeeds(number, words.needs_of(oldest.job.requirement), explanation, len(entries), rows))
+    for name, entries in by_class.items():
+        oldest, need = entries[0], entries[0].job.requirement
+        rows = why.rows(oldest.waiting, reader=OPERATOR, now=seen.now, gpu_count=need.gpu_count)
+        made.append(ClassOfNeeds(name, words.needs_of(need), _short(oldest), len(entries), rows))
     return made
+
+
+def _class_of(job: Job) -> str:
+    """What is judged alike: the needs, and whether the worker's gateway matters."""
+    return f"{job.requirement_id}-{job.mode}"
+
+
+def _short(entry: Entry) -> str:
+    nearest = entry.waiting.workers[0].name if entry.waiting.workers else ""
+    return words.waiting_short(entry.waiting.code, worker=nearest, needed_mib=entry.job.requirement.vram_mib)
 
 
 def _figures(seen: Queue) -> list[tuple[str, str]]:

@@ -72,3 +72,9 @@ def initials(user: AbstractBaseUser) -> str:
     names = user.get_full_name().split() if hasattr(user, "get_full_name") else []
     letters = "".join(name[0] for name in names[:2]) or user.get_username()[:2]
     return letters.upper()
+
+
+@register.filter
+def within(name: str) -> str:
+    """A name as it stands inside a sentence."""
+    return words.within_sentence(name)

@@ -114,3 +114,34 @@ def alice_client(owner: User) -> Client:
     client = Client()
     client.force_login(owner)
     return client
+
+
+def test_staff_without_further_rights_is_an_operator_there(operator: User, space: Space, url: str) -> None:
+    client = Client()
+    client.force_login(operator)
+    job = runs.submit(space, requirement=runs.GPU)
+
+    done = client.post(url, {"placement": "worker", "worker": "gpu1", "confirmed": "yes"}, follow=True)
+
+    assert done.status_code == 200
+    assert "Placed: On gpu1 only." in done.content.decode()
+    for page in (
+        reverse("admin:index"),
+        reverse("admin:spaces_space_changelist"),
+        reverse("admin:jobs_job_changelist"),
+        reverse("admin:jobs_job_change", args=[job.pk]),
+        reverse("admin:jobs_auditevent_changelist"),
+    ):
+        assert client.get(page).status_code == 200
+    assert reverse("admin:jobs_job_changelist") in client.get(reverse("admin:index")).content.decode()
+
+
+def test_a_jobs_page_says_its_place_and_why_it_waits(root: Client, space: Space) -> None:
+    runs.submit(make_space("alice/first"), requirement=runs.GPU)
+    runs.claim(Worker.objects.get())
+    job = runs.submit(space, requirement=runs.GPU)
+
+    page = root.get(reverse("admin:jobs_job_change", args=[job.pk])).content.decode()
+
+    assert "gpu1 / NVIDIA GeForce RTX 4090: reserved for alice/first" in page
+    assert root.get(reverse("admin:jobs_job_change", args=[Job.objects.earliest("seq").pk])).status_code == 200

@@ -49,7 +49,7 @@ def test_it_is_made_with_a_reason_and_said(otto: Client, space: Space) -> None:
 
     page = answer.content.decode()
     assert "Placed: On atlas only. The run in line has the new needs and kept its place." in page
-    assert "placed by an operator: On atlas only" in page
+    assert "placed by an operator: on atlas only" in page
     assert str(Job.objects.get().requirement.worker) == "atlas"
     event = AuditEvent.objects.get(act="space_placement")
     assert (event.actor_name, event.reason, event.address) == ("otto", "its data is there", "127.0.0.1")
@@ -97,7 +97,7 @@ def test_owners_see_the_placement_and_cannot_change_it(alice: Client, space: Spa
 
     page = alice.get("/spaces/alice/notes/").content.decode()
 
-    assert "placed by an operator: On a CPU" in page
+    assert "placed by an operator: on a CPU" in page
     assert reverse("space_placement", args=["alice", "notes"]) not in page
     assert alice.get(TAB).status_code == 403
     assert alice.post(TAB, {"placement": "gpu"}).status_code == 403

@@ -39,7 +39,7 @@ def test_the_line_its_reasons_and_who_runs_what(town: None, otto: Client) -> Non
     assert [(line.place, str(line.job.space)) for line in answer.context["beside"]] == [(None, "owner/last")]
     page = answer.content.decode()
     assert "reserved for dora/holder." in page
-    assert "no GPU is free enough" in page
+    assert "no GPU has 20 GB free" in page
     assert "its last attempt expired" in page
     assert [(str(one.job.space), one.badge.text) for one in answer.context["taken"]] == [
         ("dora/holder", "GPU · Running")
