@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from jobs import offers
+from jobs import offers, vram
 from jobs.clock import now_and_up_since
 from jobs.scheduling import GpuOffer
 from workers.inventory import Drain, Left, drain_of, left_on
@@ -145,21 +145,43 @@ def as_json(line: WorkerLine, *, now: datetime) -> dict[str, Any]:
         "version": worker.version,
         "executor": worker.executor,
         "features": worker.features,
-        "gpus": [
+        "gpus": [_gpu_as_json(gpu) for gpu in line.gpus],
+    }
+
+
+def _gpu_as_json(line: GpuLine) -> dict[str, Any]:
+    """One GPU for programs of operators: it names every Space and process. Memory in MiB; null is not known."""
+    row, gpu = line.row, line.offer
+    return {
+        "uuid": gpu.uuid,
+        "index": gpu.index,
+        "model": row.model,
+        "total_vram_mib": gpu.total_mib,
+        "free_vram_mib": gpu.free_mib,
+        "reserved_mib": vram.reserved_mib(gpu),
+        "available_mib": vram.available_mib(gpu) if vram.in_order(gpu) else 0,
+        "foreign_mib": vram.foreign_mib(gpu),
+        "reservations": [
             {
-                "uuid": gpu.row.uuid,
-                "index": gpu.row.index,
-                "model": gpu.row.model,
-                "total_vram_mib": gpu.row.total_vram_mib,
-                "free_vram_mib": gpu.row.free_vram_mib,
-                "reserved_mib": sum(held.mib for held in gpu.offer.reserved),
-                "healthy": gpu.offer.healthy,
-                "simulated": gpu.row.simulated,
-                "present": gpu.row.present,
-                "reported_at": None if gpu.row.reported_at is None else gpu.row.reported_at.isoformat(),
+                "lease": str(held.lease_id),
+                "space": held.name,
+                "mib": held.mib,
+                "exclusive": held.exclusive,
+                "used_mib": held.used_mib,
             }
-            for gpu in line.gpus
+            for held in gpu.reserved
         ],
+        "foreign": row.foreign,
+        "measurable": gpu.measurable,
+        "healthy": gpu.healthy,
+        "error": gpu.error,
+        "good_reports_missing": gpu.good_reports_missing,
+        "doubts": row.doubts,
+        "also_at": list(gpu.also_at),
+        "mig": gpu.mig,
+        "simulated": gpu.simulated,
+        "present": gpu.present,
+        "reported_at": None if row.reported_at is None else row.reported_at.isoformat(),
     }
 
 

@@ -13,6 +13,7 @@ from jobs.models import Lease, Reservation
 from spaces.bars import segments
 from spaces.models import LocalRepository, Visibility
 from tests.factories import GpuWorkerFactory, JobFactory, RequirementFactory, SpaceFactory, UserFactory, ago
+from workers import overview
 from workers.models import Gpu
 from workers.offers import offers_for
 
@@ -254,3 +255,16 @@ class TestFlags:
 
         assert "0000:65:00.0" in fleet()
         assert "0000:65:00.0" not in fleet(staff=False)
+
+
+def test_programs_of_operators_read_all_of_it() -> None:
+    gpu = card(foreign=[{"pid": 4711, "name": "python", "mib": 2_048}], free_vram_mib=TOTAL - 2_048)
+    lease = hold(gpu, 6_144, used=3_072)
+
+    seen = overview.fleet()
+    (told,) = overview.as_json(seen.lines[0], now=seen.now)["gpus"]
+
+    reserved = {"lease": str(lease.pk), "space": "alice/app", "mib": 6_144, "exclusive": False, "used_mib": 3_072}
+    assert told["reservations"] == [reserved]
+    assert (told["reserved_mib"], told["foreign_mib"]) == (6_144, 2_048)
+    assert told["available_mib"] == TOTAL - 2_048 - 6_144 - 512
