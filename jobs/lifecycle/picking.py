@@ -16,26 +16,32 @@ from jobs.models import Job, Requirement
 from jobs.patience import MAX_ATTEMPTS, Head
 from jobs.scheduling import Placement, Refusal, WorkerOffer
 
-# How many heads of each class to look at. More only when all of them are locked by other claims at this moment. The
-# last exceeds what all connections of a database can have locked, so that whoever is told "nothing" could have had
-# nothing.
+# How many jobs at the head of the fitting classes to look at. More only when all of them are locked by other claims at
+# this moment. The last exceeds what all connections of a database can have locked, so that whoever is told "nothing"
+# could have had nothing.
 HEADS = (4, 64, 1024)
 _END_OF_LINE = 2**63 - 1
 
-# The inner look-up walks one partial index per class and takes no lock; the outer locks one row and re-checks it.
+# The inner look-up walks one partial index per class and takes no lock; the outer fetches a few rows by their keys,
+# locks the oldest and re-checks it. Nothing but the key must offer itself to the planner there: by a join, by the bare
+# `seq` or by bare conditions it would, with some statistics, walk the whole line once more (hence CASE and the zero).
 # The lock leaves room for the key-share locks of event inserts: behind those, SKIP LOCKED would skip a fitting job.
 OLDEST_UNLOCKED = """
     SELECT j.*, statement_timestamp() AS picked_at
-    FROM unnest(%s::bigint[], %s::boolean[], %s::bigint[]) AS c (requirement_id, only_batch, before)
-    CROSS JOIN LATERAL (
-        SELECT id, seq FROM jobs_job
-        WHERE requirement_id = c.requirement_id AND state = 'queued' AND blocked_by_id IS NULL
-          AND seq < c.before AND attempts < %s AND (NOT c.only_batch OR mode = 'batch')
-        ORDER BY seq LIMIT %s
-    ) head
-    JOIN jobs_job j ON j.id = head.id
-    WHERE j.state = 'queued' AND j.blocked_by_id IS NULL AND j.attempts < %s
-    ORDER BY j.seq
+    FROM jobs_job j
+    WHERE j.id = ANY(ARRAY(
+        SELECT head.id
+        FROM unnest(%s::bigint[], %s::boolean[], %s::bigint[]) AS c (requirement_id, only_batch, before)
+        CROSS JOIN LATERAL (
+            SELECT id, seq FROM jobs_job
+            WHERE requirement_id = c.requirement_id AND state = 'queued' AND blocked_by_id IS NULL
+              AND seq < c.before AND attempts < %s AND (NOT c.only_batch OR mode = 'batch')
+            ORDER BY seq LIMIT %s
+        ) head
+        ORDER BY head.seq LIMIT %s
+    ))
+    AND CASE WHEN j.state = 'queued' AND j.blocked_by_id IS NULL AND j.attempts < %s THEN true ELSE false END
+    ORDER BY j.seq + 0
     LIMIT 1
     FOR NO KEY UPDATE OF j SKIP LOCKED
 """
@@ -70,7 +76,7 @@ def pick(offer: WorkerOffer) -> Picked | None:
         return None
     classes = [list(takeable), [c.only_batch for c in takeable.values()], [c.before for c in takeable.values()]]
     for limit in HEADS:
-        for job in Job.objects.raw(OLDEST_UNLOCKED, [*classes, MAX_ATTEMPTS, limit, MAX_ATTEMPTS]):
+        for job in Job.objects.raw(OLDEST_UNLOCKED, [*classes, MAX_ATTEMPTS, limit, limit, MAX_ATTEMPTS]):
             at: datetime = job.picked_at  # type: ignore[attr-defined]  # the query's own column
             found = takeable[job.requirement_id]
             job.requirement = found.requirement
