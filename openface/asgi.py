@@ -1,7 +1,7 @@
 """The control plane's entry point: `daphne openface.asgi:application`.
 
 Streams that live long (worker signals, live pages) are plain ASGI applications beside Django: a Django view would hold
-a pool connection and a thread for as long as each stream is open.
+a pool connection and a thread for as long as each stream is open. So are the calls that workers repeat, for speed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from openface.body_limit import BodyLimit  # noqa: E402
 from runtime_proxy import websocket  # noqa: E402
 from spaces import live  # noqa: E402
 from workers import signals  # noqa: E402
+from workers.api import calls  # noqa: E402
 
 # Django, Channels and plain ASGI each spell the types of one protocol differently.
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 SIGNALS = re.compile(r"^/api/v1/workers/[0-9a-fA-F-]{36}/signals$")
 LIVE = re.compile(r"^/live/")
+CALLS = re.compile(calls.PATHS)
 
 
 class ByPath:
@@ -48,7 +50,12 @@ class ByPath:
 
 application = ProtocolTypeRouter(
     {
-        "http": BodyLimit(ByPath([(SIGNALS, signals.application), (LIVE, live.application)], django_application)),
+        "http": BodyLimit(
+            ByPath(
+                [(SIGNALS, signals.application), (LIVE, live.application), (CALLS, calls.application)],
+                django_application,
+            )
+        ),
         # A WebSocket client follows no redirect, so /run is served here too, with daphne's limits.
         "websocket": websocket.portal_application,
     }
