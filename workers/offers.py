@@ -21,6 +21,8 @@ from workers.models import GOOD_REPORTS, Gpu, Worker
 # What a worker says of itself where nobody can tell which of its processes uses how much of a GPU: Windows drives the
 # card (WSL2), or the worker does not see the processes of the machine.
 _UNMEASURABLE = frozenset({"wsl2", "no_host_pids"})
+# What stands for the name of a process where it is a container of ours that nobody here knows.
+ON_HOLD = "a container on hold"
 
 
 def offers_for(worker_ids: list[uuid.UUID] | None, *, rows: Sequence[Worker] | None = None) -> list[WorkerOffer]:
@@ -191,4 +193,4 @@ def _foreign(gpu: Gpu, held: Sequence[Held]) -> tuple[tuple[int, str, int], ...]
     reserved = {str(each.lease_id) for each in held}
     others = [(entry.get("pid") or 0, entry.get("name") or "a process", entry.get("mib") or 0) for entry in gpu.foreign]
     strays = [entry.get("mib") or 0 for entry in gpu.ours if entry.get("lease") not in reserved]
-    return (*others, *((0, "a container on hold", mib) for mib in strays))
+    return (*others, *((0, ON_HOLD, mib) for mib in strays))

@@ -23,7 +23,8 @@ def warn_of_overuse(reservation_id: int, *, used_mib: int) -> bool:
     Within the caller's transaction. The event's sentence names no other Space, for not everybody who reads it may know
     of them; its facts do.
     """
-    if not Reservation.objects.filter(pk=reservation_id, cleared_at=None, over_since=None).update(over_since=Now()):
+    news = Reservation.objects.filter(pk=reservation_id, cleared_at=None, over_since=None, lease__released_at=None)
+    if not news.update(over_since=Now()):  # told already, or what is left of a run that has ended
         return False
     found = Reservation.objects.select_related("lease__job", "gpu").get(pk=reservation_id)
     job = found.lease.job

@@ -149,6 +149,13 @@ class TestItsWords:
 
         assert "4.0 GB, by no process that is listed" in fleet()
 
+    def test_what_is_not_ours_is_named_as_far_as_it_is_known(self) -> None:
+        unnamed = [{"pid": None, "name": "blender", "mib": 2_048}]
+        stray = [{"lease": str(uuid.uuid4()), "mib": 1_024}]
+        card(foreign=unnamed, ours=stray, free_vram_mib=TOTAL - 3_072)
+
+        assert "not ours 3.0 GB: blender, a container on hold" in spoken(fleet())
+
     def test_names_are_said_to_their_readers_only(self) -> None:
         hold(card(), 6_144, "secret")
 

@@ -8,10 +8,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from jobs.models import Job, JobEvent, Reservation
+from jobs.models import Job, JobEvent, Lease, Reservation
 from jobs.states import JobState
 from spaces.models import Space
-from tests.factories import JobFactory, RequirementFactory, SpaceFactory
+from tests.factories import JobFactory, RequirementFactory, SpaceFactory, ago
 from tests.workers.conftest import GPU, WireWorker
 from workers.models import Worker
 
@@ -123,6 +123,15 @@ def test_who_has_the_whole_card_cannot_exceed_it(worker: WireWorker) -> None:
 def test_a_lease_that_was_cleared_is_not_blamed(worker: WireWorker) -> None:
     lease = claimed_job(worker, "alice", "gone")["lease"]
     Reservation.objects.update(cleared_at="2026-01-01T00:00:00Z")
+
+    beat(worker, {lease: 20_000})
+
+    assert warnings() == []
+
+
+def test_what_is_left_of_a_run_that_ended_is_not_blamed(worker: WireWorker) -> None:
+    lease = claimed_job(worker, "alice", "ended")["lease"]
+    Lease.objects.update(released_at=ago(1))  # its container is still being removed
 
     beat(worker, {lease: 20_000})
 
