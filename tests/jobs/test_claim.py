@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from jobs.errors import StaleLease, SupersededSession
 from jobs.lifecycle import Claim, claim_next, request_stop
@@ -224,3 +225,18 @@ def test_one_key_sent_twice_at_the_same_time_makes_one_lease(at_once: Callable[.
     answers = at_once([lambda: claim(worker, key)] * 4)
 
     assert len({answer.lease.pk for answer in answers}) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("held", [3, 10, 70])
+def test_a_job_behind_any_number_of_locked_ones_is_found(held: int, at_once: Callable[..., list[Any]]) -> None:
+    """Other claims hold the head of the line at this moment; none of them has committed yet."""
+    jobs = JobFactory.create_batch(held + 1)
+    worker = WorkerFactory.create()
+
+    with transaction.atomic():
+        locked = Job.objects.select_for_update(no_key=True).filter(pk__in=[job.pk for job in jobs[:held]])
+        assert len(locked) == held
+        (found,) = at_once([lambda: claim(worker)])
+
+    assert found.job == jobs[held]
