@@ -12,14 +12,19 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from jobs import lifecycle
+from jobs.line import COUNTED_PLACES
 from jobs.models import Job
 from jobs.states import JobState
-from jobs.waiting import Waiting, why_all_wait
+from jobs.waiting import Waiting, look
 from spaces import words
 from spaces.durations import duration, ordinal, rough
 from spaces.models import Space
 from spaces.placement import requirement_of
 from spaces.shown import all_as_shown
+
+# Classes of needs × workers that one look at the list may judge, each some 40 µs.
+JUDGEMENTS_MAX = 5_000
 
 COLOURS = ("red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray")
 
@@ -125,9 +130,26 @@ def newest_jobs(spaces: Iterable[Space]) -> dict[int, Job]:
 def cards(spaces: Sequence[Space], *, username: str) -> list[Card]:
     """Return a card for each Space, the ones with something going on first. A fixed number of queries."""
     jobs = newest_jobs(spaces)
-    waiting = why_all_wait(jobs.values())
+    waiting = _waiting(jobs.values())
     made = [_card(space, jobs.get(space.pk), waiting=waiting, username=username) for space in spaces]
     return sorted(made, key=lambda card: (card.job is None, -(card.job.seq if card.job else 0), str(card.space)))
+
+
+def _waiting(jobs: Iterable[Job]) -> dict[uuid.UUID, Waiting]:
+    """Return why those of the jobs that wait do. Where that is too much work for a list, only the place is told."""
+    queued = [job for job in jobs if job.state == JobState.QUEUED]
+    if not queued:
+        return {}
+    seen = look(named=[job.requirement.worker_id for job in queued])
+    classes = {(job.requirement_id, job.mode) for job in queued}
+    too_many = len(classes) * len(seen.offers) > JUDGEMENTS_MAX
+    found = {}
+    for job in queued:
+        if too_many and lifecycle.waits_in_line(job) and job.blocked_by_id is None:
+            found[job.pk] = Waiting("", "", seen.places.get(job.pk, COUNTED_PLACES + 1))
+        elif (why := seen.why(job)) is not None:
+            found[job.pk] = why
+    return found
 
 
 def counts(all_cards: Sequence[Card]) -> Counter[str]:
@@ -180,7 +202,9 @@ def _waiting_line(job: Job, waiting: Waiting | None) -> str:
     said = []
     if waiting.place is not None:
         far = _("In line, far back")
-        said.append(far if waiting.place_capped else _("%(place)s in line") % {"place": ordinal(waiting.place)})
+        said.append(
+            far if waiting.place > COUNTED_PLACES else _("%(place)s in line") % {"place": ordinal(waiting.place)}
+        )
     nearest = waiting.workers[0].name if waiting.workers else ""
     said.append(words.waiting_short(waiting.code, worker=nearest, needed_mib=job.requirement.vram_mib))
     return " · ".join(filter(None, said))

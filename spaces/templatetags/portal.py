@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractBaseUser
     from django.utils.safestring import SafeString
 
+    from spaces.why import Row
+
+ROWS_SHOWN = 60
+
 register = template.Library()
 
 register.filter("duration", durations.duration)
@@ -78,3 +82,15 @@ def initials(user: AbstractBaseUser) -> str:
 def within(name: str) -> str:
     """A name as it stands inside a sentence."""
     return words.within_sentence(name)
+
+
+@register.filter
+def first_rows(rows: list[Row]) -> list[Row]:
+    """The reasons that a page draws: nobody reads a thousand, and a page of them is slow."""
+    return rows[:ROWS_SHOWN]
+
+
+@register.filter
+def rows_beyond(rows: list[Row]) -> int:
+    """How many reasons are not drawn."""
+    return max(0, len(rows) - ROWS_SHOWN)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
+from spaces import cards
 from spaces.models import LocalRepository
 from tests.spaces.pages import runs
 from tests.spaces.repositories import README, make_space
@@ -79,3 +80,21 @@ def test_an_empty_portal_says_what_to_do(passer_by: Client) -> None:
     page = passer_by.get("/").content.decode()
     assert "issue_enrollment_token" in page
     assert "import_space" in page
+
+
+def test_a_card_says_in_few_words_why_its_space_waits(carol: Client, worker: Worker) -> None:
+    Worker.objects.filter(pk=worker.pk).update(scheduling="draining")
+
+    page = carol.get("/").content.decode()
+
+    assert "1st in line · cpu1 is draining" in page
+
+
+def test_in_a_fleet_too_large_to_judge_a_card_says_the_place_alone(
+    carol: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cards, "JUDGEMENTS_MAX", 0)
+
+    (line,) = [card.line for card in carol.get("/").context["cards"] if card.group == "queued"]
+
+    assert line == "1st in line"

@@ -88,3 +88,15 @@ def test_it_costs_the_same_for_fifty_jobs_and_twenty_workers(otto: Client, djang
 
     assert len(answer.context["lines"]) == 50
     assert len(answer.context["classes"]) == 7
+
+
+def test_of_a_large_fleet_the_first_reasons_are_drawn_and_the_rest_is_counted(otto: Client) -> None:
+    UptimeFactory.create()
+    for number in range(62):
+        GpuWorkerFactory.create(name=f"gpu{number:02}", scheduling="draining")
+    runs.submit(make_space("alice/first", topics=("space", "gpu")), requirement=runs.GPU)
+
+    for page in (otto.get("/queue/"), otto.get("/spaces/alice/first/"), otto.get("/spaces/alice/first/placement/")):
+        text = page.content.decode()
+        assert text.count("Draining: takes no new jobs.") == 2 * 60  # beside the bar, and for those who cannot see it
+        assert "and 2 more" in text
