@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gpu_worker.executor import Found
 from gpu_worker.journal import JobRecord, Journal
+from gpu_worker.reporting import FINAL_KINDS
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,9 @@ def take_inventory(journal: Journal, found: Sequence[Found], work_dir: Path) -> 
             continue
         if lease in present and record.phase in COMING:
             record.phase = "starting"  # the former process died between create and the journal's next line
-        elif record.phase == "running" and (lease not in present or present[lease].status == "exited"):
+        if record.phase == "exited" and record.last_event not in FINAL_KINDS:
+            record.phase = "running"  # the former process died between the app's end and its report
+        if record.phase == "running" and (lease not in present or present[lease].status == "exited"):
             record.found_ended = True  # "running" would make the server say that the app never stopped
         adopted.append(record)
         present.pop(lease, None)

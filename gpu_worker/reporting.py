@@ -60,6 +60,8 @@ class JobReport:
         self._confirmed_through = 0
         self._confirmed_at = 0.0
         self._rewind: int | None = None
+        self._tried_at = 0.0
+        self._reachable = threading.Event()
         self._final_at = 0.0
         self._delivered = threading.Condition()
         self._thread = threading.Thread(target=self._run, name=f"report-{record.facts.lease[:8]}", daemon=True)
@@ -102,8 +104,11 @@ class JobReport:
         """A heartbeat that was sent at *asked_at* (monotonic) says which event the server expects.
 
         One that it had already taken means that an older database was restored: it is told anew where the job is,
-        even if nothing more would happen to it for days.
+        even if nothing more would happen to it for days. And a server that answers heartbeats again may have what
+        waits here at once, not only after the next pause.
         """
+        if asked_at > self._tried_at:
+            self._reachable.set()
         if next_seq <= self._confirmed_through and asked_at > self._confirmed_at:
             self._rewind = next_seq
             self._wake.set()
@@ -127,6 +132,7 @@ class JobReport:
 
     def close(self) -> None:
         self._closed.set()
+        self._reachable.set()
         self._wake.set()
 
     # -- the thread --------------------------------------------------------------------------------------------
@@ -146,7 +152,7 @@ class JobReport:
 
     def _wait(self, backoff: float) -> None:
         if backoff:
-            self._closed.wait(backoff * random.uniform(0.5, 1.0))
+            self._reachable.wait(backoff * random.uniform(0.5, 1.0))
         elif not any(stream.backlog >= FLUSH_BYTES for stream in self._streams.values()):
             self._wake.wait(FLUSH_SECONDS)
         self._wake.clear()
@@ -157,6 +163,8 @@ class JobReport:
             expected, self._rewind = self._rewind, None
             self._confirmed_through = expected - 1
             self._close_gap(expected)
+        self._tried_at = time.monotonic()
+        self._reachable.clear()
         try:
             while self._send_batch():
                 pass

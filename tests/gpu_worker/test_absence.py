@@ -152,6 +152,22 @@ def test_an_app_that_ended_while_the_worker_was_away_is_never_listed_as_running(
     eventually(lambda: lease.state == "failed", what="the report")
 
 
+def test_an_end_that_was_seen_and_not_yet_told_when_the_worker_died_is_told(
+    plane: ControlPlane, make_worker: Make
+) -> None:
+    worker = make_worker().start()
+    lease = serving(plane)
+    worker.kill()
+    end_app(lease)
+    [entry] = (worker.data_dir / "jobs").glob("*.json")
+    entry.write_text(json.dumps({**json.loads(entry.read_text()), "phase": "exited"}))
+
+    worker.start()
+
+    eventually(lambda: lease.state == "failed", what="the report")
+    assert lease.events[-1]["kind"] == "exited"
+
+
 def test_what_crashed_and_was_stopped_while_the_worker_was_away_is_cleared_away(
     plane: ControlPlane, make_worker: Make
 ) -> None:
