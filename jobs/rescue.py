@@ -14,9 +14,9 @@ from django.db.models import Q
 
 from jobs import lifecycle
 from jobs.clock import now_and_up_since
-from jobs.lifecycle.claiming import MAX_ATTEMPTS
 from jobs.lifecycle.lapses import EXPIRABLE
 from jobs.models import Job, Lease
+from jobs.patience import MAX_ATTEMPTS
 from jobs.states import JobState
 from jobs.switch import SWITCHED_OFF, remote_workers_enabled
 

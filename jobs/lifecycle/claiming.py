@@ -17,7 +17,6 @@ from jobs.lifecycle.picking import pick
 from jobs.lifecycle.submission import lock_worker
 from jobs.lifecycle.transition import Cause, move
 from jobs.models import Job, Lease
-from jobs.patience import MAX_ATTEMPTS as MAX_ATTEMPTS
 from jobs.scheduling import Placement, WorkerOffer
 from jobs.sessions import is_current
 from jobs.states import Event

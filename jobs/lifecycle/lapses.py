@@ -14,10 +14,10 @@ from django.db import transaction
 from jobs import notices
 from jobs.clock import database_now
 from jobs.errors import IllegalTransition
-from jobs.lifecycle.claiming import MAX_ATTEMPTS
 from jobs.lifecycle.submission import lock_worker
 from jobs.lifecycle.transition import Cause, clear, lock_job, move, unreleased_lease
 from jobs.models import Lease
+from jobs.patience import MAX_ATTEMPTS
 from jobs.states import Event, JobState
 from jobs.switch import SWITCHED_OFF
 

@@ -16,7 +16,6 @@ from jobs.lifecycle.stopping import want_stopped
 from jobs.lifecycle.transition import Cause, write_event
 from jobs.models import Job
 from jobs.requirements import requirement_row
-from jobs.requirements import spec_of as spec_of
 from jobs.scheduling import RequirementSpec
 from jobs.states import JobState
 
