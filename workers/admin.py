@@ -163,6 +163,9 @@ class WorkerAdmin(admin.ModelAdmin[Worker]):
     def get_readonly_fields(self, request: HttpRequest, obj: Worker | None = None) -> list[Any]:
         return [name for name in self.get_fields(request, obj) if name not in self.editable]
 
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.is_staff)
+
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return bool(request.user.is_staff)
 

@@ -133,7 +133,9 @@ def test_staff_without_further_rights_is_an_operator_there(operator: User, space
         reverse("admin:jobs_auditevent_changelist"),
     ):
         assert client.get(page).status_code == 200
-    assert reverse("admin:jobs_job_changelist") in client.get(reverse("admin:index")).content.decode()
+    index = client.get(reverse("admin:index")).content.decode()
+    for model in ("jobs_job", "spaces_space", "workers_worker"):
+        assert reverse(f"admin:{model}_changelist") in index
 
 
 def test_a_jobs_page_says_its_place_and_why_it_waits(root: Client, space: Space) -> None:
