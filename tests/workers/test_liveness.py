@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
 
+from jobs import rescue
+from jobs.clock import now_and_up_since
 from jobs.models import Job
 from tests.factories import JobFactory
 from tests.workers.conftest import WireWorker
@@ -118,3 +121,44 @@ def test_registering_while_claims_run_leaves_one_session(enroll: Enroll, at_once
     beats = at_once([clone.heartbeat for clone in clones])
     assert sorted(clone.session for clone in clones) == [2, 3, 4, 5, 6, 7]
     assert sorted(beat.status_code for beat in beats) == [200] + [409] * 5
+
+
+def test_a_write_transaction_longer_than_the_silence_that_counts_marks_nobody_offline(
+    enroll: Enroll, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A migration and a bulk write hold every job and lease; heartbeats answer 503, and yet everybody is alive."""
+    settings.OPENFACE_GPU_WORKER_STALE_SECONDS = 1.0
+    settings.OPENFACE_HEARTBEAT_RATE = settings.OPENFACE_WORKER_RATE = "1000/1000"
+    monkeypatch.setattr(registry, "LOCK_TIMEOUT_MS", 20)
+    workers = [enroll(name, local=True, gateway_url="http://127.0.0.1:18787") for name in ("one", "two", "three")]
+    Worker.objects.update(gateway_status=Worker.Gateway.OK)
+    claims = []
+    for worker in workers:
+        JobFactory.create()
+        claims.append(worker.claim().json())
+        steps = ("building", "starting")
+        events: list[Any] = [{"seq": seq, "kind": kind} for seq, kind in enumerate(steps, start=1)]
+        worker.events(claims[-1], [*events, {"seq": 3, "kind": "running", "image_id": None, "gpus": []}])
+
+    def beat() -> set[int]:
+        return {
+            worker.heartbeat(holds=[{"lease": claimed["lease"], "state": "running"}]).status_code
+            for worker, claimed in zip(workers, claims, strict=True)
+        }
+
+    long_write = (
+        "UPDATE jobs_job SET reason = 'a long write'",
+        "UPDATE jobs_lease SET accepted_through = accepted_through",
+        "LOCK TABLE spaces_localcollaborator IN ACCESS EXCLUSIVE MODE",
+    )
+    with Holding(*long_write):
+        until = time.monotonic() + 1.5 * settings.OPENFACE_GPU_WORKER_STALE_SECONDS
+        answers: set[int] = set()
+        while time.monotonic() < until:
+            answers |= beat()
+            rescue.sweep()
+            now, up_since = now_and_up_since()
+            assert [row.name for row in Worker.objects.all() if not row.is_online(now=now, up_since=up_since)] == []
+    assert answers == {503}
+    assert beat() == {200}
+    assert set(Job.objects.values_list("state", flat=True)) == {"running"}
