@@ -125,6 +125,6 @@ def decide(
 def kept(offer: WorkerOffer, protected: Protected) -> Refusal:
     """Return the refusal that names for whom the GPUs are kept, and since when that job waits."""
     whom = f"{protected.owner}/{protected.repo}"
-    since = protected.waiting_since.isoformat()
-    sentence = f"{offer.name} keeps its GPUs for {whom}, which has waited since {since}."
-    return Refusal("kept_for_older", sentence, facts={"space": whom, "since": since})
+    since = protected.waiting_since
+    sentence = f"{offer.name} keeps its GPUs for {whom}, which has waited since {since:%Y-%m-%d %H:%M} UTC."
+    return Refusal("kept_for_older", sentence, facts={"space": whom, "since": since.isoformat()})
