@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models.functions import Now
+from psycopg.types.json import Jsonb
 
 from jobs import audit, lifecycle
 from jobs.vram import back_within, exceeds
@@ -50,6 +50,13 @@ _KNOWN = """
     FROM workers_gpu g LEFT JOIN jobs_reservation r ON r.gpu_id = g.id AND r.cleared_at IS NULL
     WHERE g.worker_id = %s
 """
+_JSON = frozenset({"ours", "foreign", "doubts"})
+_ONE_ROW = f"({', '.join(['%s'] * (len(_COLUMNS) + 1))}, statement_timestamp())"  # reported_at comes last
+_NAMES = [f'"{name}"' for name in _COLUMNS]
+_UPSERT = (
+    f"INSERT INTO workers_gpu (worker_id, uuid, {', '.join(_NAMES)}) VALUES {{rows}} "
+    f"ON CONFLICT (worker_id, uuid) DO UPDATE SET {', '.join(f'{name} = EXCLUDED.{name}' for name in _NAMES)}"
+)
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,7 @@ def store_gpus(worker: Worker, gpus: Sequence[GpuReport], *, counts: bool) -> li
     known = _known(worker)
     rows = [_row(worker, place, gpu, known.get(gpu.uuid) or _Known(), counts) for place, gpu in enumerate(gpus)]
     if rows:
-        Gpu.objects.bulk_create(rows, update_conflicts=True, unique_fields=["worker", "uuid"], update_fields=_COLUMNS)
+        _write(rows)
     vanished = known.keys() - {gpu.uuid for gpu in gpus}
     if vanished:
         Gpu.objects.filter(worker=worker, uuid__in=vanished, present=True).update(
@@ -140,6 +147,18 @@ def _known(worker: Worker) -> dict[str, _Known]:
     return known
 
 
+def _write(rows: Sequence[Gpu]) -> None:
+    """Insert or update these rows: one statement."""
+    values: list[Any] = [
+        Jsonb(getattr(row, name)) if name in _JSON else getattr(row, name)
+        for row in rows
+        for name in ("worker_id", "uuid", *_COLUMNS)
+        if name != "reported_at"
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(_UPSERT.format(rows=", ".join([_ONE_ROW] * len(rows))), values)
+
+
 def _row(worker: Worker, position: int, gpu: GpuReport, known: _Known, counts: bool) -> Gpu:
     found = readings.believed(gpu, largest=known.total_mib)
     healthy = gpu.healthy is not False and not gpu.error
@@ -164,7 +183,6 @@ def _row(worker: Worker, position: int, gpu: GpuReport, known: _Known, counts: b
         error=gpu.error or "",
         simulated=gpu.simulated,
         present=True,
-        reported_at=Now(),
     )
 
 
