@@ -78,12 +78,14 @@ class Page:
 
     figures: list[Figure]
     rows: list[WorkerRow]
+    remote_off: bool = False  # there are remote workers, and they are switched off
 
 
 def page(fleet: Fleet, *, reader: Reader) -> Page:
     """Draw the fleet for one reader. One query more: the line."""
     rows = [_row(line, fleet.now, reader) for line in fleet.lines]
-    return Page(_figures(fleet), rows)
+    remote_off = not fleet.remote_enabled and any(not line.worker.local for line in fleet.lines)
+    return Page(_figures(fleet), rows, remote_off=remote_off)
 
 
 def look(name: str) -> Look:

@@ -10,6 +10,7 @@ from typing import Any
 from jobs import offers, vram
 from jobs.clock import now_and_up_since
 from jobs.scheduling import GpuOffer
+from jobs.switch import remote_workers_enabled
 from workers.inventory import Drain, Left, drain_of, left_on
 from workers.models import Gpu, Worker
 
@@ -74,6 +75,7 @@ class Fleet:
 
     now: datetime
     lines: list[WorkerLine]
+    remote_enabled: bool = True  # whether workers that are not local take part (`jobs.switch`)
 
 
 # What needs a look comes first.
@@ -115,7 +117,7 @@ def _looked_at(workers: list[Worker]) -> Fleet:
         for worker in workers
     ]
     lines.sort(key=lambda line: (_TROUBLE_FIRST.index(line.look), line.worker.name.lower()))
-    return Fleet(now, lines)
+    return Fleet(now, lines, remote_enabled=remote_workers_enabled())
 
 
 def as_json(line: WorkerLine, *, now: datetime) -> dict[str, Any]:

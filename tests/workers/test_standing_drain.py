@@ -299,6 +299,18 @@ class TestForPrograms:
         assert (answer.json()["scheduling"], answer.json()["drain"]) == ("draining", {"complete": True, "left": []})
         assert AuditEvent.objects.get(act="worker_drained").address == "127.0.0.1"
 
+    def test_the_list_and_the_page_say_when_remote_workers_are_switched_off(
+        self, worker: WireWorker, operator: Client, settings: Any
+    ) -> None:
+        said = "Remote GPU workers are switched off"
+        assert operator.get("/api/v1/fleet/workers").json()["remote_workers_enabled"] is True
+        settings.OPENFACE_GPU_WORKERS_ENABLED = False
+
+        assert operator.get("/api/v1/fleet/workers").json()["remote_workers_enabled"] is False
+        assert said not in operator.get("/fleet/").content.decode()  # the only worker is local
+        Worker.objects.update(local=False)
+        assert said in operator.get("/fleet/").content.decode()
+
     @pytest.mark.parametrize("path", ["", "/gpu1"])
     def test_nobody_else_may_look(self, worker: WireWorker, path: str) -> None:
         reader = Client()

@@ -471,6 +471,7 @@ class FleetWorkerOut(Shared):
 
 
 class FleetOut(Shared):
+    remote_workers_enabled = serializers.BooleanField(help_text="false: OPENFACE_GPU_WORKERS_ENABLED is off")
     workers = FleetWorkerOut(many=True)
 
 

@@ -245,7 +245,8 @@ class FleetView(OperatorView):
     )
     def get(self, request: Request) -> Response:
         seen = fleet(with_revoked=request.query_params.get("revoked", "") in ("1", "true"))
-        return Response({"workers": [as_json(line, now=seen.now) for line in seen.lines]})
+        workers = [as_json(line, now=seen.now) for line in seen.lines]
+        return Response({"remote_workers_enabled": seen.remote_enabled, "workers": workers})
 
 
 class FleetWorkerView(OperatorView):
