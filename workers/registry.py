@@ -26,7 +26,7 @@ from workers.reports import Capabilities, Heartbeat, HoldReport, Registration
 
 # The second step of a heartbeat waits at most so long for rows that others hold, then answers 503: the worker is alive
 # by then, and asks again.
-LOCK_TIMEOUT_MS = 3000
+LOCK_TIMEOUT_MS = 1000
 # Free space is shown in GB: smaller changes are not worth a write with each heartbeat.
 DISK_STEP_MIB = 64
 # Written out, because these run with every heartbeat and every claim: building them costs more than running them.

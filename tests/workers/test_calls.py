@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import threading
 from typing import Any
 
 import pytest
@@ -133,3 +134,15 @@ def test_only_what_workers_repeat_goes_this_way() -> None:
     assert all(re.match(calls.PATHS, f"/api/v1/workers/{path}") for path in repeated)
     for other in ("enroll", worker_id, f"{worker_id}/signals"):  # revoking may come with a session of the portal
         assert not re.match(calls.PATHS, f"/api/v1/workers/{other}")
+
+
+def test_calls_that_wait_for_locks_hold_no_sign_of_life_up(worker: WireWorker) -> None:
+    blocked = threading.Event()
+    waiting = [calls._others.submit(blocked.wait, 20) for _ in range(2 * calls.OTHER_THREADS)]
+    try:
+        status, _, _ = call(f"/api/v1/workers/{worker.id}/heartbeat", beat(worker, 1), credential=worker.credential)
+    finally:
+        blocked.set()
+
+    assert status == 200
+    assert all(done.result() for done in waiting)

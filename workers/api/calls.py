@@ -2,13 +2,15 @@
 
 Under ASGI Django passes every request through each middleware in a thread hop of its own, to and fro, and a worker's
 call needs none of sessions, languages, messages or CSRF. A thousand workers make 67 calls per second: here each is one
-hop, and at most THREADS of them hold a database connection, so that a busy fleet leaves the others to people.
+hop, and so few of them hold a database connection at a time that a busy fleet leaves the others of the pool to people.
+Signs of life have threads of their own: claims and reports that wait for a lock never hold them up.
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -23,12 +25,15 @@ from django.middleware.security import SecurityMiddleware
 from django.urls import resolve
 
 PATHS = r"^/api/v1/workers/(?:register|[0-9a-fA-F-]{36}/(?:heartbeat|jobs/[a-z0-9/-]+))$"
-THREADS = 8  # half of the pool of connections
+SIGNS_OF_LIFE = re.compile(r"/(?:register|heartbeat|lease)$")
+# Together well below the pool's 16 connections.
+LIFE_THREADS, OTHER_THREADS = 4, 6
 # Whoever waited so long for a thread has hung up, or is about to: doing the work now would only delay the others.
 PATIENCE_SECONDS = 8.0
 RETRY_AFTER_SECONDS = 5
 
-_threads = ThreadPoolExecutor(THREADS, thread_name_prefix="worker-call")
+_life = ThreadPoolExecutor(LIFE_THREADS, thread_name_prefix="worker-life")
+_others = ThreadPoolExecutor(OTHER_THREADS, thread_name_prefix="worker-call")
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -36,8 +41,9 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     body = await _body(receive)
     if body is None:
         return
+    threads = _life if SIGNS_OF_LIFE.search(scope["path"]) else _others
     arrived = time.monotonic()
-    answer = await asyncio.get_running_loop().run_in_executor(_threads, _answer, scope, body, arrived)
+    answer = await asyncio.get_running_loop().run_in_executor(threads, _answer, scope, body, arrived)
     status, headers, content = answer
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": content})
