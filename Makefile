@@ -1,5 +1,5 @@
 # Two commands matter: `make demo` and `make test`. Both set up what they need in .venv, from hash-locked requirements.
-.PHONY: help demo test bench lint format lock clean
+.PHONY: help demo test chaos bench lint format lock clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -8,6 +8,7 @@ RUN := PATH="/usr/bin:$$PATH" $(VENV)/bin/python
 help:
 	@echo 'make demo           run OpenFace on this machine and look at it (CHECK=1: check it unattended; PORT_BASE=8090)'
 	@echo 'make test           style, types, import rules, migrations, all tests (SUITES="jobs workers": only these)'
+	@echo 'make chaos          schedules of faults, as many as you like (N=1000; SEED=7 makes the same again; HTTP=1)'
 	@echo 'make bench          measure, one JSON object per line, also in bench.json'
 	@echo 'make lint, format   only the style; make lock: renew the locked requirements; make clean: remove what was made'
 
@@ -16,6 +17,9 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-test
 	@$(RUN) scripts/run_tests.py $(SUITES)
+
+chaos: $(VENV)/.installed-test
+	@$(RUN) -m tests.chaos $(if $(N),--schedules $(N)) $(if $(SEED),--seed $(SEED)) $(if $(HTTP),--http) $(OPTIONS)
 
 bench: $(VENV)/.installed-test
 	@$(RUN) -m benchmarks $(BENCH)
