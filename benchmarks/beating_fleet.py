@@ -50,7 +50,9 @@ class BeatingWorker:
             + body
         )
         head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-        length = next(int(line.split(":")[1]) for line in head.split("\r\n") if line.startswith("content-length:"))
+        length = next((int(line[15:]) for line in head.split("\r\n") if line.startswith("content-length:")), None)
+        if length is None:
+            raise ValueError("an answer without a length")
         await self._reader.readexactly(length)
         if "connection: close" in head:
             self._close()

@@ -78,6 +78,7 @@ def _answer(scope: Any, body: bytes, arrived: float) -> tuple[int, list[tuple[by
 def _too_busy() -> HttpResponseBase:
     answer = JsonResponse({"code": "unavailable", "detail": "The control plane is busy; ask again."}, status=503)
     answer["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    answer["Content-Length"] = str(len(answer.content))
     return answer
 
 
