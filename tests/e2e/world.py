@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -117,6 +117,15 @@ class Portal:
         return status
 
 
+@dataclass(frozen=True)
+class Oddities:
+    """What sets a machine apart from the others: settings, a wrong clock, a container engine."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    clock_off_seconds: float = 0
+    engine: Engine = PROCESSES
+
+
 def _token(html: str) -> str:
     found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', html)
     assert found, "the page has no form"
@@ -135,6 +144,7 @@ class World:
         self.web = self.installation.public_url
         self.data = f"http://localhost:{self.installation.data_port}"
         self.machines: dict[str, Machine] = {}
+        self._oddities: dict[str, Oddities] = {}
         self._portals: dict[str, Portal] = {}
 
     def up(self) -> None:
@@ -147,6 +157,10 @@ class World:
         self.stack.down()
         ids = [self.worker_id(name) for name in self.machines]
         remains.remove_remains([found for found in ids if found], PROCESSES)
+        for name, odd in self._oddities.items():
+            if odd.engine.has_containers and (worker := self.worker_id(name)):
+                remains.remove_remains([worker], odd.engine)
+                remains.remove_images([worker], odd.engine)
         self._log.close()
 
     def manage(self, *arguments: str) -> str:
@@ -157,7 +171,7 @@ class World:
     def space(
         self,
         name: str,
-        files: Mapping[str, str] | None = None,
+        files: Mapping[str, str | bytes] | None = None,
         *,
         topics: str = "space,cpu",
         visibility: str = "public",
@@ -171,14 +185,20 @@ class World:
             readme = f"---\ntitle: {name}\nsdk: docker\napp_file: app.py\n---\n# {name}\n"
             files = {"README.md": readme, "app.py": APP.format(boot=boot, stop=stop)}
         for file, text in files.items():
-            (source / file).write_text(text, encoding="utf-8")
+            target = source / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(text if isinstance(text, bytes) else text.encode())
+            target.chmod(0o755 if isinstance(text, bytes) else 0o644)  # bytes are programs
         self.manage("import_space", str(source), f"owner/{name}", "--topics", topics, "--visibility", visibility)
         return f"owner/{name}"
 
     # --- machines --------------------------------------------------------------------------------------------------
 
-    def machine(self, name: str, *, local: bool = True, gpus: int = 0, cpus: int = 10) -> Machine:
+    def machine(
+        self, name: str, *, local: bool = True, gpus: int = 0, cpus: int = 10, odd: Oddities | None = None
+    ) -> Machine:
         """Enroll and start a worker on this machine."""
+        self._oddities[name] = odd or Oddities()
         machine = Machine(name=name, number=len(self.machines), local=local, max_gpu_jobs=gpus, max_cpu_jobs=cpus)
         self.machines[name] = machine
         machine.directory(self.installation).mkdir(mode=0o700, parents=True)
@@ -190,8 +210,23 @@ class World:
         eventually(lambda: self.worker_id(name) is not None, f"{name} has enrolled")
         return machine
 
+    def stand(self, name: str, act: str) -> None:
+        """An operator drains, resumes, disables, enables or revokes a worker."""
+        operator = self.portal("operator")
+        answer = operator.session.post(
+            f"{self.web}/api/v1/fleet/workers/{name}/{act}",
+            headers={"X-CSRFToken": _token(operator.get("/login/").text), "Referer": self.web + "/"},
+            timeout=20,
+        )
+        assert answer.status_code == 200, answer.text
+
     def program(self, machine: Machine) -> Program:
-        return machine.program(self.installation, PROCESSES)
+        odd = self._oddities[machine.name]
+        program = machine.program(self.installation, odd.engine)
+        command = list(program.command)
+        if odd.clock_off_seconds:
+            command[1:] = ["-m", "tests.e2e.wrong_clock", str(odd.clock_off_seconds), "run"]
+        return replace(program, command=command, environment={**program.environment, **odd.environment})
 
     def worker_id(self, name: str) -> str | None:
         return remains.worker_id(self.machines[name].directory(self.installation))
@@ -199,7 +234,7 @@ class World:
     def apps_of(self, name: str) -> set[str]:
         """What the kernel says this worker runs."""
         worker = self.worker_id(name)
-        return remains.apps_of(worker, PROCESSES) if worker else set()
+        return remains.apps_of(worker, self._oddities[name].engine) if worker else set()
 
     def kill(self, program: str) -> None:
         """kill -9; the supervisor starts it again, as systemd or compose would."""
