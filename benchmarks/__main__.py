@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks import heartbeats, start_latency, streams, upload
+from benchmarks import claims, heartbeats, start_latency, streams, upload
 from benchmarks.measurement import Measurement
 from tests.e2e.world import World
 
@@ -22,6 +22,8 @@ BENCHMARKS: dict[str, Callable[[World], list[Measurement]]] = {
     "start_latency": start_latency.measure,
     "upload": upload.measure,
     "streams": streams.measure,
+    "claim_latency": claims.measure_latency,
+    "claim_rate": claims.measure_rate,
     "heartbeats": heartbeats.measure,
 }
 # The intervals that people get, not the scaled ones of the tests: what is fast here is fast by push, not by polling.
