@@ -158,34 +158,34 @@ class Schedule(RuleBasedStateMachine):
         self.world.watch()
         self.world.claim(self.worker(machine))
 
-    @step(machine=MACHINE, task=PICK, choice=CHOICE, loss=LOSS)
-    def work(self, machine: int, task: int, choice: str, loss: Loss) -> None:
-        self._work_on(machine, task, choice, loss)
+    @step(task=PICK, choice=CHOICE, loss=LOSS)
+    def work(self, task: int, choice: str, loss: Loss) -> None:
+        for worker, chosen in self._picked(task):
+            self._work(worker, chosen, choice, loss)
 
-    @step(machine=MACHINE, task=PICK, loss=LOSS)
-    def work_on(self, machine: int, task: int, loss: Loss) -> None:
-        for _ in range(3):
-            self._work_on(machine, task, "go", loss)
+    @step(task=PICK, loss=LOSS)
+    def work_on(self, task: int, loss: Loss) -> None:
+        for worker, chosen in self._picked(task):
+            for _ in range(3):
+                self._work(worker, chosen, "go", loss)
 
-    def _work_on(self, machine: int, task: int, choice: str, loss: Loss) -> None:
-        tasks = self.worker(machine).tasks()
-        if tasks:
-            self._work(self.worker(machine), tasks[task % len(tasks)], choice, loss)
+    def _picked(self, number: int) -> list[tuple[SimulatedWorker, Task]]:
+        """One of the jobs that machines have in hand; none where there is none."""
+        pairs = [(worker, task) for worker in self.world.workers for task in worker.tasks()]
+        return [pairs[number % len(pairs)]] if pairs else []
 
     def _work(self, worker: SimulatedWorker, task: Task, choice: str = "go", loss: Loss = Loss.NONE) -> None:
         self.world.remember_report(worker, task)
         worker.work(task, choice, loss)
 
-    @step(machine=MACHINE, task=PICK, steps=st.integers(1, 3))
-    def stop_at_work(self, machine: int, task: int, steps: int) -> None:
+    @step(task=PICK, steps=st.integers(1, 3))
+    def stop_at_work(self, task: int, steps: int) -> None:
         """A job is stopped, and its worker goes on with it for a while before it hears of that."""
-        tasks = self.worker(machine).tasks()
-        if tasks:
-            chosen = tasks[task % len(tasks)]
+        for worker, chosen in self._picked(task):
             if Job.objects.filter(pk=chosen.job).exists():
                 request_stop(chosen.job)
             for _ in range(steps):
-                self._work(self.worker(machine), chosen)
+                self._work(worker, chosen)
 
     @step(machine=MACHINE, there=st.booleans(), works=st.booleans())
     def taken_by_another(self, machine: int, there: bool, works: bool) -> None:
@@ -238,9 +238,11 @@ class Schedule(RuleBasedStateMachine):
         worker.start()
         worker.register()
 
-    @step(machine=MACHINE, answers=st.booleans())
-    def engine(self, machine: int, answers: bool) -> None:
+    @step(machine=MACHINE, answers=st.booleans(), beats=st.integers(0, 3))
+    def engine(self, machine: int, answers: bool, beats: int) -> None:
         self.worker(machine).engine(answers=answers)
+        for _ in range(beats):
+            self.worker(machine).beat()
 
     @step(machine=MACHINE)
     def remove_by_hand(self, machine: int) -> None:
@@ -283,15 +285,13 @@ class Schedule(RuleBasedStateMachine):
     def late_duplicate(self, pick: int) -> None:
         self.world.late_duplicate(pick)
 
-    @step(machine=MACHINE, task=PICK)
-    def event_is_missing(self, machine: int, task: int) -> None:
-        tasks = self.worker(machine).tasks()
-        if tasks:
-            chosen = tasks[task % len(tasks)]
+    @step(task=PICK)
+    def event_is_missing(self, task: int) -> None:
+        for worker, chosen in self._picked(task):
             chosen.next_seq += 2
             chosen.tell("health", healthy=True)
-            self.worker(machine).send(chosen)
-            self.worker(machine).send(chosen)
+            worker.send(chosen)
+            worker.send(chosen)
 
     # --- time and the control plane ------------------------------------------------------------------------------
 
