@@ -17,7 +17,7 @@ from jobs.patience import MAX_ATTEMPTS, Head
 from jobs.scheduling import Placement, Refusal, WorkerOffer
 
 # How many jobs at the head of the fitting classes to look at. More only when all of them are locked by other claims at
-# this moment. The last exceeds what all connections of a database can have locked, so that whoever is told "nothing"
+# this moment (or wait for this worker itself). The last exceeds what all connections of a database can have locked, so that whoever is told "nothing"
 # could have had nothing.
 HEADS = (4, 64, 1024)
 _END_OF_LINE = 2**63 - 1
@@ -26,6 +26,8 @@ _END_OF_LINE = 2**63 - 1
 # locks the oldest and re-checks it. Nothing but the key must offer itself to the planner there: by a join, by the bare
 # `seq` or by bare conditions it would, with some statistics, walk the whole line once more (hence CASE and the zero).
 # The lock leaves room for the key-share locks of event inserts: behind those, SKIP LOCKED would skip a fitting job.
+# A job that went back to the line under a lease of this very worker is not taken anew by it: such a claim was late on
+# its way, and the worker has the job still, or says within two heartbeats that it has not.
 OLDEST_UNLOCKED = """
     SELECT j.*, statement_timestamp() AS picked_at
     FROM jobs_job j
@@ -40,7 +42,9 @@ OLDEST_UNLOCKED = """
         ) head
         ORDER BY head.seq LIMIT %s
     ))
-    AND CASE WHEN j.state = 'queued' AND j.blocked_by_id IS NULL AND j.attempts < %s THEN true ELSE false END
+    AND CASE WHEN j.state = 'queued' AND j.blocked_by_id IS NULL AND j.attempts < %s AND NOT EXISTS (
+        SELECT FROM jobs_lease l WHERE l.job_id = j.id AND l.released_at IS NULL AND l.worker_id = %s
+    ) THEN true ELSE false END
     ORDER BY j.seq + 0
     LIMIT 1
     FOR NO KEY UPDATE OF j SKIP LOCKED
@@ -76,7 +80,8 @@ def pick(offer: WorkerOffer) -> Picked | None:
         return None
     classes = [list(takeable), [c.only_batch for c in takeable.values()], [c.before for c in takeable.values()]]
     for limit in HEADS:
-        for job in Job.objects.raw(OLDEST_UNLOCKED, [*classes, MAX_ATTEMPTS, limit, limit, MAX_ATTEMPTS]):
+        found_by = [*classes, MAX_ATTEMPTS, limit, limit, MAX_ATTEMPTS, offer.worker_id]
+        for job in Job.objects.raw(OLDEST_UNLOCKED, found_by):
             at: datetime = job.picked_at  # type: ignore[attr-defined]  # the query's own column
             found = takeable[job.requirement_id]
             job.requirement = found.requirement

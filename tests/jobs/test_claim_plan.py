@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -73,8 +74,8 @@ def heads_plan() -> dict[str, Any]:
 
 def oldest_plan(classes: list[int]) -> dict[str, Any]:
     ends = [picking._END_OF_LINE] * len(classes)
-    parameters = [classes, [False] * len(classes), ends, patience.MAX_ATTEMPTS, AT_ONCE, AT_ONCE, patience.MAX_ATTEMPTS]
-    return plan_of(picking.OLDEST_UNLOCKED, parameters)
+    limits = [patience.MAX_ATTEMPTS, AT_ONCE, AT_ONCE, patience.MAX_ATTEMPTS]
+    return plan_of(picking.OLDEST_UNLOCKED, [classes, [False] * len(classes), ends, *limits, uuid.uuid4()])
 
 
 def rows_read(plan: dict[str, Any]) -> int:

@@ -9,7 +9,7 @@ from jobs.lifecycle import Hold, Report, record, renew_lease, sync_holds
 from jobs.models import Job, Lease, Uptime
 from jobs.states import JobState
 from tests.factories import JobFactory, WorkerFactory, ago
-from tests.jobs.conftest import must_claim
+from tests.jobs.conftest import claim, must_claim
 
 pytestmark = pytest.mark.django_db
 
@@ -43,6 +43,18 @@ def test_an_expired_lease_is_not_released_until_another_claim() -> None:
     first.refresh_from_db()
     assert first.released_at is not None
     assert (second.attempt, second.job) == (2, first.job)
+
+
+def test_a_claim_that_was_late_on_its_way_takes_no_job_that_its_worker_has_already() -> None:
+    worker = WorkerFactory.create()
+    JobFactory.create()
+    first = must_claim(worker).lease
+    expire(first)
+    younger = JobFactory.create()
+
+    assert must_claim(worker).job == younger
+    assert claim(worker) is None
+    assert must_claim(WorkerFactory.create()).job == first.job
 
 
 def test_a_renewal_before_another_claim_resumes_the_same_attempt() -> None:
