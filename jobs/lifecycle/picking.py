@@ -17,8 +17,8 @@ from jobs.patience import MAX_ATTEMPTS, Head
 from jobs.scheduling import Placement, Refusal, WorkerOffer
 
 # How many jobs at the head of the fitting classes to look at. More only when all of them are locked by other claims at
-# this moment (or wait for this worker itself). The last exceeds what all connections of a database can have locked, so that whoever is told "nothing"
-# could have had nothing.
+# this moment, or wait for this very worker. The last exceeds what all connections of a database can have locked, so
+# that whoever is told "nothing" could have had nothing.
 HEADS = (4, 64, 1024)
 _END_OF_LINE = 2**63 - 1
 
