@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -17,7 +18,14 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import engine
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from tests.chaos.http_schedules import CommittedWorld, HttpSchedule, Keeper, copy_tables, put_tables_back
+from tests.chaos.http_schedules import (
+    CommittedWorld,
+    HttpSchedule,
+    Keeper,
+    copy_tables,
+    make_room_for_copies,
+    put_tables_back,
+)
 from tests.chaos.http_wire import HttpWire
 from tests.chaos.installation import web_process
 from tests.chaos.schedules import Schedule
@@ -34,6 +42,7 @@ def run(seeds: Iterator[int], *, schedules: int, over_http: bool, steps: int, ba
     1 where a schedule failed: its seed is printed first.
     """
     engine.MAX_SHRINKING_SECONDS = SHRINKING_SECONDS
+    _hurry()
     options = settings(
         max_examples=batch,
         stateful_step_count=steps,
@@ -54,6 +63,17 @@ def run(seeds: Iterator[int], *, schedules: int, over_http: bool, steps: int, ba
     }
     print(json.dumps(counts), flush=True)
     return 1 if failed else 0
+
+
+def _hurry() -> None:
+    """The same few hundred statements come again and again: the server plans each once. And what lives long here is
+    not looked through for garbage every time.
+    """
+    options = {"server_side_binding": True, "prepare_threshold": 1, "options": "-c plan_cache_mode=force_generic_plan"}
+    connection.settings_dict["OPTIONS"].update(options)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def _in_process(fleet: Fleet, seeds: Iterator[int], schedules: int, options: settings) -> list[int]:
@@ -78,6 +98,7 @@ def _over_http(fleet: Fleet, seeds: Iterator[int], schedules: int, options: sett
                 copy_tables("stage")
             _run_machine(HttpSchedule, seed, options)
 
+    make_room_for_copies("founded", "stage", "earlier")
     copy_tables("founded")
     with (
         tempfile.TemporaryDirectory(prefix="openface-chaos-") as directory,

@@ -10,12 +10,12 @@ from collections import defaultdict
 from typing import Any
 
 from jobs import rescue
-from jobs.models import Job
+from jobs.models import Job, Requirement
 from jobs.states import FINAL, JobState
 from jobs.waiting import why_waiting
 from tests.chaos.simulated_worker import SimulatedWorker, Task
 from tests.chaos.truths import Picture
-from tests.chaos.world import MACHINES, SPACES, World
+from tests.chaos.world import MACHINES, World
 from workers.models import GOOD_REPORTS
 
 # Longer than a lease, a silence and two settled beats, so that nothing is left that only time would bring.
@@ -59,6 +59,8 @@ def _round(world: World, picture: Picture) -> None:
         world.stamp()
         for number, worker in enumerate(world.workers):
             world.speak(worker, picture)
+            if _is_asked_for_what_it_has_not(worker, picture):
+                worker.beat()
             if worker.superseded:  # whoever runs it sees that it ended, and starts it again
                 worker.start()
                 worker.beat()
@@ -77,6 +79,12 @@ def _round(world: World, picture: Picture) -> None:
         for task in worker.tasks():
             finish_step(world, worker, task)
     rescue.sweep()
+
+
+def _is_asked_for_what_it_has_not(worker: SimulatedWorker, picture: Picture) -> bool:
+    """Whether a lease of this machine counts that it does not list: the second heartbeat in a row ends it."""
+    me, has = str(worker.wire.worker_id), {str(lease) for lease in (*worker.journal, *worker.containers)}
+    return any(lease["worker"] == me and not lease["cleared"] and lease["id"] not in has for lease in picture.leases)
 
 
 def finish_step(world: World, worker: SimulatedWorker, task: Task) -> None:
@@ -155,8 +163,8 @@ def _check_waits(world: World, picture: Picture, job: dict[str, Any], name: str)
         return
     assert waiting.code != "about_to_start", f"{name}: {waiting.sentence} And nobody did."
     assert not any(reason.code == "would_fit" for reason in waiting.workers), f"{name}: {waiting}"
-    kind = SPACES[next(n for n, space in enumerate(world.fleet.spaces) if space.pk == job["space"])]
-    named = Job.objects.get(pk=job["id"]).requirement.worker_id
+    needs = Requirement.objects.get(pk=job["requirement"])
+    named = needs.worker_id
     for number, worker in enumerate(world.workers):
         row = picture.workers[str(worker.wire.worker_id)]
         if not _idle(worker) or row["revoked"] or row["scheduling"] != "open":
@@ -164,8 +172,8 @@ def _check_waits(world: World, picture: Picture, job: dict[str, Any], name: str)
         if named is not None and named != worker.wire.worker_id:
             continue
         machine = MACHINES[number]
-        could = machine.gpus >= kind.requirement.gpu_count if kind.requirement.kind == "gpu" else machine.local
-        assert not (could or (named is not None and kind.requirement.kind == "cpu")), (
+        could = machine.gpus >= needs.gpu_count if needs.kind == "gpu" else machine.local
+        assert not (could or (named is not None and needs.kind == "cpu")), (
             f"{name} waits ({waiting.code}: {waiting.sentence}) while {worker.name} has nothing to do"
         )
 
@@ -197,13 +205,16 @@ def check_empty(world: World, picture: Picture) -> None:
     for number, space in enumerate(world.fleet.spaces):
         if space.pk in active:
             world.stop(number)
-    for _ in range(2 if active else 1):
+    if active:
         for worker in world.workers:
             world.speak(worker, picture)
             for task in worker.tasks():
                 finish_step(world, worker, task)
-        rescue.sweep()
         picture = world.watch()
+    for worker in world.workers:
+        world.speak(worker, picture)
+    rescue.sweep()
+    picture = world.watch()
     for job in picture.jobs.values():
         assert JobState(job["state"]) in FINAL, f"job {job['id']} ({job['state']}): it was stopped and is not over"
     here = {str(worker.wire.worker_id): worker for worker in world.workers if not worker.wiped}

@@ -32,6 +32,8 @@ SECONDS = st.sampled_from([5, 40, 100, 130, 400])
 CHOICE = st.sampled_from(["go", "go", "go", "go", "fail", "decline"])
 ACT = st.sampled_from(["drain", "resume", "disable", "enable"])
 
+PLACE: st.SearchStrategy[str | int] = st.sampled_from(["automatic", "cpu", "gpu", *range(len(MACHINES))])
+
 _F = TypeVar("_F", bound=Callable[..., None])
 
 
@@ -113,6 +115,10 @@ class Schedule(RuleBasedStateMachine):
         self.world.stop(space)
         if twice:
             self.world.stop_again(space)
+
+    @step(space=SPACE, where=PLACE)
+    def place(self, space: int, where: str | int) -> None:
+        self.world.place(space, where)
 
     @step(machine=MACHINE, act=ACT)
     def stand(self, machine: int, act: str) -> None:

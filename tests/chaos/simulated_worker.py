@@ -97,6 +97,7 @@ class SimulatedWorker:
         self.session = 0
         self.beat_number = 0
         self.inventory_done = False
+        self.told_paused = False  # whether the control plane heard in this session that it is paused
         self.standing = "open"
         self.key = uuid.uuid4().hex
         self._heard: object = None
@@ -162,7 +163,7 @@ class SimulatedWorker:
     def register(self, loss: Loss = Loss.NONE) -> None:
         def call() -> None:
             answer = self.wire.register(self.about, self.readings(), self.holds(), loss=self._loss(loss))
-            self.session, self.beat_number = answer.session, 0
+            self.session, self.beat_number, self.told_paused = answer.session, 0, False
             self._heard = self._words()
             self._take(answer.standing, answer.told)
             self._confirm()
@@ -182,6 +183,7 @@ class SimulatedWorker:
                 loss=self._loss(loss),
             )
             self._heard = self._words()
+            self.told_paused = self.paused is not None
             self._take(answer.standing, answer.told)
             self._confirm()
 
@@ -191,7 +193,9 @@ class SimulatedWorker:
             self._say(call)
 
     def claim(self, loss: Loss = Loss.NONE) -> Claimed | None:
-        """Ask for a job. It asks even while it drains: the control plane must know better."""
+        """Ask for a job. It asks even while it drains, and while it is paused and has said so: the control plane must
+        know better. What only itself knows it heeds itself.
+        """
         found: list[Claimed] = []
 
         def call() -> None:
@@ -204,7 +208,8 @@ class SimulatedWorker:
                 found.append(claimed)
                 self._adopt_claim(claimed)
 
-        if self.registered and self.inventory_done and self.engine_answers:
+        heeds_its_pause = self.paused is not None and not self.told_paused
+        if self.registered and self.inventory_done and self.engine_answers and not heeds_its_pause:
             self._say(call)
         return found[0] if found else None
 

@@ -18,6 +18,7 @@ from jobs.states import ACTIVE, COMING, FINAL, SERVING, Event, JobState
 
 MARGIN_MIB = 512
 SUBMITTED = "submitted"
+PLACED = "placed"  # an operator gave a queued job other needs
 TOWARDS_STOPPED = (JobState.STOPPING, JobState.COMPLETED, JobState.CANCELLED)
 HANDED_BACK = (Event.DECLINED, Event.LOST, Event.CUT_OFF, Event.STOPPED)
 
@@ -102,6 +103,10 @@ class History:
             if event["ignored"] or not event["to"]:
                 continue
             job, name, to = event["job"], event["event"], JobState(event["to"])
+            if name == PLACED:
+                assert event["from"] == to == self.states.get(job) == JobState.QUEUED, f"{event} of what does not wait"
+                self.last[job] = name
+                continue
             if name == SUBMITTED:
                 assert job not in self.states and to is JobState.QUEUED, f"a second start of job {job}"
             else:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +21,7 @@ from django.db import connection, models, transaction
 
 from jobs import rescue, switch
 from jobs.clock import stamp_alive
-from jobs.lifecycle import Submission, request_stop, stop_space, submit
+from jobs.lifecycle import Submission, reclass_queued, request_stop, stop_space, submit
 from jobs.models import Job, Requirement, Uptime
 from jobs.scheduling import RequirementSpec
 from spaces.models import Space, Visibility
@@ -173,17 +174,7 @@ class World:
 
     def start(self, number: int, *, replace: bool = False, named: int | None = None) -> Job:
         kind, space = SPACES[number], self.fleet.spaces[number]
-        requirement = kind.requirement
-        if named is not None:
-            worker_id = self.workers[named].wire.worker_id
-            requirement = RequirementSpec(
-                requirement.kind,
-                requirement.gpu_count,
-                requirement.vram_mib,
-                requirement.exclusive,
-                requirement.features,
-                worker_id,
-            )
+        requirement = kind.requirement if named is None else self._on(kind.requirement, named)
         submission = Submission(
             space_id=space.pk,
             repository_id=space.repository_id,
@@ -194,6 +185,18 @@ class World:
             mode=kind.mode,
         )
         return submit(submission, replace=replace)
+
+    def _on(self, requirement: RequirementSpec, machine: int) -> RequirementSpec:
+        return replaced(requirement, worker_id=self.workers[machine].wire.worker_id)
+
+    def place(self, number: int, where: str | int) -> None:
+        """An operator places a Space: on a CPU, a GPU or one machine, or where it wants to be."""
+        wanted = SPACES[number].requirement
+        needs = {"cpu": RequirementSpec("cpu"), "gpu": _gpu(), "automatic": wanted}
+        spec = needs[where] if isinstance(where, str) else self._on(wanted, where)
+        with transaction.atomic():
+            space = Space.objects.select_for_update(no_key=True).get(pk=self.fleet.spaces[number].pk)
+            reclass_queued(space.pk, spec, actor=None, reason="An operator placed it.")
 
     def start_again(self, number: int) -> None:
         self.start(number, replace=True)
@@ -282,15 +285,19 @@ class World:
         held = {row["gpu"] for row in self.picture.reservations if row["lease"] == lease["id"] and not row["cleared"]}
         assert held == set(claimed.gpus), f"{what} on {claimed.gpus}, and {held} are reserved"
         if before is not None and self.alone:
-            self._judge_turn(what, job, before)
+            self._judge_turn(what, job, before, me)
 
-    def _judge_turn(self, what: str, job: dict[str, Any], before: Picture) -> None:
+    def _judge_turn(self, what: str, job: dict[str, Any], before: Picture, me: str) -> None:
         then = before.jobs[job["id"]]
         assert then["state"] == "queued" and then["blocked_by"] is None and not then["stop"], (
             f"{what}, which was {then}"
         )
         assert then["attempts"] < 3, f"{what} for a fourth time"
+        may_have = {job for job, leases in before.unreleased.items() if any(each["worker"] == me for each in leases)}
+        assert job["id"] not in may_have, f"{what}, which it may have already"
         for other in before.jobs.values():
+            if other["id"] in may_have:
+                continue
             same = other["requirement"] == job["requirement"] and other["mode"] == job["mode"]
             waits = other["state"] == "queued" and other["blocked_by"] is None and other["attempts"] < 3
             assert not (same and waits and other["seq"] < then["seq"]), f"{what} before {other}, which is older"
@@ -408,8 +415,14 @@ class World:
         worker.beat()
 
     def anything_to_claim(self) -> bool:
-        jobs = self.watch().jobs.values()
-        return any(job["state"] == "queued" and job["blocked_by"] is None for job in jobs)
+        """Whether any job waits for a worker; the picture is of now then."""
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT EXISTS (SELECT FROM jobs_job WHERE state = 'queued' AND blocked_by_id IS NULL)")
+            row = cursor.fetchone()
+        if row is None or not row[0]:
+            return False
+        self.watch()
+        return True
 
     # --- looking -----------------------------------------------------------------------------------------------
 
