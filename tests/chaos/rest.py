@@ -15,6 +15,7 @@ from jobs.states import FINAL, JobState
 from jobs.waiting import why_waiting
 from tests.chaos.simulated_worker import SimulatedWorker, Task
 from tests.chaos.truths import Picture
+from tests.chaos.wire import Loss
 from tests.chaos.world import MACHINES, World
 from workers.models import GOOD_REPORTS
 
@@ -78,6 +79,10 @@ def _round(world: World, picture: Picture) -> None:
             pass
         for task in worker.tasks():
             finish_step(world, worker, task)
+    picture = world.watch()
+    for worker in world.workers:
+        if _is_asked_for_what_it_has_not(worker, picture):
+            worker.beat()
     rescue.sweep()
 
 
@@ -88,17 +93,23 @@ def _is_asked_for_what_it_has_not(worker: SimulatedWorker, picture: Picture) -> 
 
 
 def finish_step(world: World, worker: SimulatedWorker, task: Task) -> None:
-    """Bring a job as far as it gets: a service to running, a batch to its end."""
+    """Bring a job as far as it gets: a service to running, a batch to its end. It tells what it did in one call, as
+    after an outage, and goes on with the answer.
+    """
     for _ in range(STEPS_OF_A_JOB):
-        before = (task.phase, len(task.pending), task.wish, task.lease in worker.journal)
+        before = _standing(worker, task)
         container = worker.containers.get(task.lease)
         if task.phase == "running" and task.mode == "batch" and container is not None and container.running:
             worker.app_ends(task.lease, 0)
-        worker.work(task)
-        if task.pending:
+        worker.work(task, loss=Loss.REQUEST)
+        if before == _standing(worker, task):
             worker.send(task)
-        if before == (task.phase, len(task.pending), task.wish, task.lease in worker.journal):
-            return
+            if before == _standing(worker, task):
+                return
+
+
+def _standing(worker: SimulatedWorker, task: Task) -> object:
+    return task.phase, task.next_seq, len(task.pending), task.wish, task.lease in worker.journal
 
 
 def _fingerprint(world: World, picture: Picture) -> Any:
