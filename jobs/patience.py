@@ -5,6 +5,10 @@ has waited for OPENFACE_PATIENCE_SECONDS is *protected* on every worker that cou
 such a worker gives to jobs behind it in the line no GPU that the protected job could use, and not its last free slot.
 CPU jobs, jobs before it in the line, and GPUs that are of no use to it go on as ever.
 
+Where the jobs that are in its way are services, they may never end, and keeping would idle the fleet for nothing. So
+the protection comes and goes: GPUs are kept for OPENFACE_KEEP_SECONDS, then for three times as long the job is passed
+as any other, then they are kept again. Its place in the line it never loses.
+
 Each worker decides this for itself, from what it offers and the heads of the line. No rule that keeps the GPUs of one
 chosen worker only is safe: which of its jobs ends first is known to nobody, and a worker that is not kept may be the
 one whose jobs would have ended. The protection ends by itself with the next claim that takes the job.
@@ -27,6 +31,8 @@ from jobs.scheduling import Placement, Refusal, RequirementSpec, WorkerOffer
 
 # Claims that count before a job is given up. A claim that was declined or lost does not count.
 MAX_ATTEMPTS = 3
+# Out of so many spans of OPENFACE_KEEP_SECONDS, GPUs are kept for a job in the first, and it is passed in the others.
+SPANS = 4
 
 # One look-up in the index job_queue_by_class per class, however long the line is. (An EXISTS or a GROUP BY leaves the
 # planner the choice to read the whole line.)
@@ -90,14 +96,20 @@ def protected_job(offer: WorkerOffer) -> Protected | None:
 
 
 def protected_among(offer: WorkerOffer, line: Sequence[Head]) -> Protected | None:
-    """Return the oldest GPU job out of patience that the worker could run if empty, and cannot now."""
-    patience = settings.OPENFACE_PATIENCE_SECONDS
-    impatient = [head for head in line if head.spec.kind == "gpu" and head.waited_seconds >= patience]
+    """Return the oldest GPU job whose turn it is, that the worker could run if empty, and cannot now."""
+    impatient = [head for head in line if head.spec.kind == "gpu" and _is_kept(head.waited_seconds)]
     for head in sorted(impatient, key=lambda head: head.seq):
         fits_now = isinstance(scheduling.fits(offer, head.spec, mode=head.mode), Placement)
         if not fits_now and scheduling.could_if_empty(offer, head.spec, mode=head.mode):
             return Protected(head.job_id, head.seq, head.owner, head.repo, head.queued_at, head.spec, head.mode)
     return None
+
+
+def _is_kept(waited_seconds: float) -> bool:
+    """Whether GPUs are kept, at this moment, for a job that has waited so long."""
+    beyond: float = waited_seconds - settings.OPENFACE_PATIENCE_SECONDS
+    keep: float = settings.OPENFACE_KEEP_SECONDS
+    return keep > 0 and beyond >= 0 and beyond % (SPANS * keep) < keep
 
 
 def left_for_others(offer: WorkerOffer, protected: Protected) -> WorkerOffer:

@@ -80,6 +80,8 @@ OPENFACE_STOP_AFTER_DISCONNECT_SECONDS = env.float("OPENFACE_STOP_AFTER_DISCONNE
 OPENFACE_STOP_GRACE_SECONDS = env.float("OPENFACE_STOP_GRACE_SECONDS", default=10)
 # After so long in the line, a GPU job is no longer passed by younger ones that need less (`jobs.patience`).
 OPENFACE_PATIENCE_SECONDS = env.float("OPENFACE_PATIENCE_SECONDS", default=600)
+# For so long at a time, and three times as long not; 0: it is passed for ever.
+OPENFACE_KEEP_SECONDS = env.float("OPENFACE_KEEP_SECONDS", default=3600)
 OPENFACE_VRAM_MARGIN_MIB = env.int("OPENFACE_VRAM_MARGIN_MIB", default=512)  # of each shared GPU, promised to nobody
 OPENFACE_KEEPER_SECONDS = env.float("OPENFACE_KEEPER_SECONDS", default=2)
 OPENFACE_ALIVE_SECONDS = env.float("OPENFACE_ALIVE_SECONDS", default=5)  # how often web processes stamp alive_at

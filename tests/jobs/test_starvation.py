@@ -7,6 +7,7 @@ import uuid
 from typing import Any
 
 import pytest
+from django.conf import settings
 
 from jobs import offers, patience
 from jobs.lifecycle import request_stop
@@ -277,3 +278,42 @@ def test_gpus_of_a_kept_worker_are_two_again_when_both_are_free() -> None:
 
     assert ask(worker) == large
     assert Gpu.objects.filter(worker=worker, reservations__cleared_at=None).count() == 2
+
+
+# Patience is 600 s here, and keeping goes on for 100 s at a time: kept 600-700, passed 700-1000, kept 1000-1100 ...
+@pytest.mark.parametrize(
+    ("waited", "kept"),
+    [(590, False), (630, True), (710, False), (970, False), (1030, True), (1110, False), (1000 + 400 * 50 + 50, True)],
+)
+def test_gpus_are_kept_for_a_while_then_it_is_passed_then_they_are_kept_again(
+    waited: float, kept: bool, settings: Any
+) -> None:
+    settings.OPENFACE_KEEP_SECONDS = 100
+    worker, _ = half_busy_worker()
+    gpu_job(2, waited=waited)
+    small = gpu_job()
+
+    assert ask(worker) == (None if kept else small)
+
+
+def test_a_fleet_of_services_is_not_frozen_for_ever() -> None:
+    """No running service ever ends; what is free beside them is idle for an hour, and then used."""
+    fleet = [half_busy_worker()[0] for _ in range(2)]
+    large = gpu_job(2, waited=LONG_AGO)
+    small = [gpu_job() for _ in fleet]
+    assert [ask(worker) for worker in fleet] == [None, None]
+
+    Job.objects.filter(pk=large.pk).update(queued_at=ago(LONG_AGO + settings.OPENFACE_KEEP_SECONDS))
+
+    assert [ask(worker) for worker in fleet] == small
+    large.refresh_from_db()
+    assert large.state == JobState.QUEUED
+
+
+def test_with_no_time_to_keep_nothing_is_kept(settings: Any) -> None:
+    settings.OPENFACE_KEEP_SECONDS = 0
+    worker, _ = half_busy_worker()
+    gpu_job(2, waited=LONG_AGO)
+    small = gpu_job()
+
+    assert ask(worker) == small
