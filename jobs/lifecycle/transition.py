@@ -62,11 +62,14 @@ def move(job: Job, event: Event, cause: Cause, *, now: datetime, **changes: Any)
     """Move a locked job by `event` and write all that follows; raise IllegalTransition and write nothing if it is none.
 
     `changes` are further columns of the same update. A final state, or a return to the queue that is not a mere
-    expiry, releases the lease. A final state unblocks the job that waited for this one.
+    expiry, releases the lease. A final state unblocks the job that waited for this one. A job that is being stopped
+    keeps the stop's reason, however its worker says that it ended; the line of history has the worker's.
     """
     before = JobState(job.state)
     after = states.move(before, event, ever_ran=job.ever_ran)
-    changes |= {"state": after, "reason_code": cause.reason_code, "reason": cause.reason}
+    changes["state"] = after
+    if before is not JobState.STOPPING:
+        changes |= {"reason_code": cause.reason_code, "reason": cause.reason}
     if after is not before:
         changes["state_since"] = now
     changes |= _times(job, before, after, now)

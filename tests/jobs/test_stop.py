@@ -19,6 +19,7 @@ from tests.jobs.conftest import claim, must_claim
 pytestmark = pytest.mark.django_db
 
 STEPS = ["leased", "building", "starting", "running"]
+EVENTS = {"declined": "declined", "failed": "broke", "stopped": "stopped"}
 
 
 def job_at(step: str) -> tuple[Job, Any, Lease]:
@@ -68,6 +69,35 @@ def test_any_end_that_the_worker_reports_is_the_stop(step: str, end: str, kind: 
     lease.refresh_from_db()
     assert job.state == end
     assert lease.released_at is not None
+
+
+@pytest.mark.parametrize("code", ["stopped_by_person", "superseded", "worker_disabled"])
+@pytest.mark.parametrize(
+    ("kind", "reported"), [("declined", "shutdown"), ("failed", "build_failed"), ("stopped", "stopped")]
+)
+def test_a_stopped_job_keeps_the_reason_of_the_stop_and_history_that_of_the_report(
+    code: str, kind: str, reported: str
+) -> None:
+    job, worker, lease = job_at("building")
+    request_stop(job.pk, code=code, reason="Said by who stopped it.")
+
+    report = Report(lease.accepted_through + 1, kind, {"reason": reported})
+    record(worker.pk, session=1, job_id=job.pk, lease_id=lease.pk, reports=[report])
+
+    job.refresh_from_db()
+    assert (job.state, job.reason_code, job.reason) == ("cancelled", code, "Said by who stopped it.")
+    assert job.events.get(event=EVENTS[kind]).reason_code == reported
+
+
+def test_a_stopped_job_whose_container_is_lost_was_stopped_and_not_lost() -> None:
+    job, worker, _ = job_at("running")
+    request_stop(job.pk)
+
+    sync_holds(worker.pk, holds=[], registering=True)
+
+    job.refresh_from_db()
+    assert (job.state, job.reason_code) == ("completed", "stopped_by_person")
+    assert job.events.get(event="lost").reason_code == "container_lost"
 
 
 @pytest.mark.parametrize("step", STEPS)
