@@ -75,7 +75,7 @@ def test_nor_does_one_whose_lease_has_expired_unreleased(worker: WireWorker, enr
 def test_keeping_gpus_for_an_older_job_costs_no_more(worker: WireWorker) -> None:
     gpu_job()
     assert worker.claim().status_code == 200
-    gpu_job(2, queued_at=ago(10_000))
+    gpu_job(2, queued_at=ago(1_000))
     gpu_job()
 
     sql = statements_of(worker.claim, status=204)
