@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -104,7 +105,8 @@ class Refusal:
 
 def fits(offer: WorkerOffer, spec: RequirementSpec, *, mode: str) -> Placement | Refusal:
     """Decide whether `offer` can take a job of class `spec` now, and on which GPUs."""
-    refusal = _not_this_worker(offer, spec) or _not_now(offer, mode=mode)
+    # What waiting cannot change is said first: nobody should wait for a worker that will not do when it is back.
+    refusal = _not_this_worker(offer, spec) or _too_few_gpus(offer, spec) or _not_now(offer, mode=mode)
     if refusal:
         return refusal
     if spec.kind == "cpu":
@@ -133,11 +135,32 @@ def _not_this_worker(offer: WorkerOffer, spec: RequirementSpec) -> Refusal | Non
         return Refusal("cpu_runs_locally", f"{offer.name} takes GPU jobs; CPU Spaces run on local workers.", never=True)
     if spec.kind == "gpu" and not offer.gpus:
         return Refusal("no_gpu", f"{offer.name} has no GPU.", never=True)
+    known = offer.online or offer.offline_since is not None  # before its first report, nobody knows what it takes
+    if known and spec.kind == "gpu" and max(offer.gpu_slots, offer.free_gpu_slots) < 1:
+        return Refusal("no_gpu_jobs", f"{offer.name} takes no GPU jobs.", never=True)
+    if known and spec.kind == "cpu" and max(offer.cpu_slots, offer.free_cpu_slots) < 1:
+        return Refusal("no_cpu_jobs", f"{offer.name} takes no CPU jobs.", never=True)
     missing = sorted(set(spec.features) - offer.features)
     if missing:
         names = ", ".join(missing)
         return Refusal("feature_missing", f"{offer.name} does not offer {names}.", never=True, facts={"missing": names})
     return None
+
+
+def _too_few_gpus(offer: WorkerOffer, spec: RequirementSpec) -> Refusal | None:
+    """Whether too few of its GPUs could ever do. One that is gone or broken could: it may come back."""
+    if spec.kind != "gpu":
+        return None
+    suitable = sum(_never(gpu, spec) is None for gpu in offer.gpus)
+    if suitable >= spec.gpu_count:
+        return None
+    return Refusal(
+        "too_few_gpus",
+        f"{offer.name} has {suitable} suitable GPUs; {spec.gpu_count} are needed.",
+        never=True,
+        facts={"suitable": suitable, "needed": spec.gpu_count},
+        per_gpu=_refusals([(gpu, _share_of(offer, gpu, spec)) for gpu in offer.gpus], offer, spec),
+    )
 
 
 def _not_now(offer: WorkerOffer, *, mode: str) -> Refusal | None:
@@ -172,19 +195,15 @@ def _place_on_gpus(offer: WorkerOffer, spec: RequirementSpec) -> Placement | Ref
         if offer.free_gpu_slots < 1:
             return _full(offer, "GPU")
         return Placement(tuple(sorted(shares, key=_best_fit)[: spec.gpu_count]))
-    obstacles = [(gpu, each) for gpu, each in found if isinstance(each, Obstacle)]
-    per_gpu = tuple(_gpu_refusal(offer, gpu, obstacle, spec) for gpu, obstacle in obstacles)
-    suitable = len(offer.gpus) - sum(obstacle.never for _, obstacle in obstacles)
-    if suitable < spec.gpu_count:
-        return Refusal(
-            "too_few_gpus",
-            f"{offer.name} has {suitable} suitable GPUs; {spec.gpu_count} are needed.",
-            never=True,
-            facts={"suitable": suitable, "needed": spec.gpu_count},
-            per_gpu=per_gpu,
-        )
+    per_gpu = _refusals(found, offer, spec)
     sentence = per_gpu[0].sentence if len(per_gpu) == 1 else f"No GPU of {offer.name} is free enough."
     return Refusal("gpus_busy", sentence, per_gpu=per_gpu)
+
+
+def _refusals(
+    found: Iterable[tuple[GpuOffer, Share | Obstacle]], offer: WorkerOffer, spec: RequirementSpec
+) -> tuple[GpuRefusal, ...]:
+    return tuple(_gpu_refusal(offer, gpu, each, spec) for gpu, each in found if isinstance(each, Obstacle))
 
 
 def _best_fit(share: Share) -> tuple[int, int, int, str]:
@@ -194,11 +213,9 @@ def _best_fit(share: Share) -> tuple[int, int, int, str]:
 
 def _share_of(offer: WorkerOffer, gpu: GpuOffer, spec: RequirementSpec) -> Share | Obstacle:
     """What the job would get of this GPU now, or what is in its way."""
-    if gpu.mig:
-        return Obstacle("gpu_mig", never=True)
-    share = vram.share_of(gpu, spec.vram_mib, whole=spec.exclusive)
-    if isinstance(share, Obstacle) and share.never:
-        return share
+    never = _never(gpu, spec)
+    if never is not None:
+        return never
     if gpu.simulated and not offer.simulated_allowed:
         return Obstacle("gpu_simulated")
     if not gpu.present:
@@ -209,7 +226,12 @@ def _share_of(offer: WorkerOffer, gpu: GpuOffer, spec: RequirementSpec) -> Share
         return Obstacle("gpu_unhealthy", {"error": gpu.error})
     if gpu.good_reports_missing:
         return Obstacle("gpu_recovering", {"missing": gpu.good_reports_missing})
-    return share
+    return vram.share_of(gpu, spec.vram_mib, whole=spec.exclusive)
+
+
+def _never(gpu: GpuOffer, spec: RequirementSpec) -> Obstacle | None:
+    """What waiting does not change about a GPU."""
+    return Obstacle("gpu_mig", never=True) if gpu.mig else vram.never_enough(gpu, spec.vram_mib)
 
 
 def _gpu_refusal(offer: WorkerOffer, gpu: GpuOffer, obstacle: Obstacle, spec: RequirementSpec) -> GpuRefusal:

@@ -138,8 +138,8 @@ def share_of(gpu: GpuOffer, vram_mib: int | None, *, whole: bool = False) -> Sha
 
     `vram_mib`: the least it needs; None: any GPU, as a whole. `whole`: it wants one for itself whatever it needs.
     """
-    if vram_mib is not None and 0 < gpu.total_mib < vram_mib:
-        return Obstacle("gpu_too_small", never=True)
+    if (small := never_enough(gpu, vram_mib)) is not None:
+        return small
     if vram_mib is not None and not gpu.total_mib:
         return Obstacle("gpu_size_unknown")
     if whole or vram_mib is None or not shareable(gpu) or takes_all(gpu, vram_mib):
@@ -148,6 +148,13 @@ def share_of(gpu: GpuOffer, vram_mib: int | None, *, whole: bool = False) -> Sha
     if vram_mib <= available_mib(gpu):
         return Share(gpu, vram_mib, exclusive=False)
     return _too_little(gpu, vram_mib)
+
+
+def never_enough(gpu: GpuOffer, vram_mib: int | None) -> Obstacle | None:
+    """That the whole GPU is smaller than what is needed; None where it is not, or its size is not known."""
+    if vram_mib is not None and 0 < gpu.total_mib < vram_mib:
+        return Obstacle("gpu_too_small", never=True)
+    return None
 
 
 def left_after(share: Share) -> int:

@@ -210,6 +210,8 @@ WORKER_REFUSALS: Mapping[str, _StrPromise] = {
     "worker_revoked": gettext_lazy("Revoked."),
     "cpu_runs_locally": gettext_lazy("Takes GPU jobs only; CPU Spaces run on local workers."),
     "no_gpu": gettext_lazy("Has no GPU."),
+    "no_gpu_jobs": gettext_lazy("Takes no GPU jobs."),
+    "no_cpu_jobs": gettext_lazy("Takes no CPU jobs."),
     "feature_missing": gettext_lazy("Does not offer %(missing)s."),
     "worker_offline": gettext_lazy("Offline: not heard from."),
     "gpu_workers_disabled": gettext_lazy("GPU workers are switched off on this server."),

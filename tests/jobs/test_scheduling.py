@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -201,6 +202,43 @@ class TestRefusals:
     def test_what_never_changes_is_said_to_be_so(self) -> None:
         assert refuse(worker(gpu(total=8_188), gpu(1, mig=True)), need(GB12)).never
         assert not refuse(worker(gpu(total=8_188), gpu(1, reserved=(held(GB12, exclusive=True),))), need(GB12)).never
+
+    @pytest.mark.parametrize(
+        "standing",
+        [{"online": False}, {"scheduling": "draining"}, {"accepting": False}, {"gateway_ok": False}],
+        ids=["offline", "draining", "paused", "no gateway"],
+    )
+    def test_a_job_that_can_never_run_there_is_told_so_whatever_the_standing(self, standing: dict[str, Any]) -> None:
+        small = refuse(worker(gpu(total=8_188), **standing), need(GB12))
+        few = refuse(worker(gpu(), **standing), need(GB6, count=2))
+        mig = refuse(worker(gpu(mig=True), **standing), need())
+
+        assert [(each.code, each.never) for each in (small, few, mig)] == [("too_few_gpus", True)] * 3
+        assert [each.code for each in (*small.per_gpu, *mig.per_gpu)] == ["gpu_too_small", "gpu_mig"]
+
+    @pytest.mark.parametrize(
+        "card",
+        [gpu(present=False), gpu(healthy=False), gpu(elsewhere="gpu2"), gpu(total=0), gpu(total=0, present=False)],
+        ids=["vanished", "broken", "elsewhere", "size unknown", "vanished and unknown"],
+    )
+    def test_a_card_that_may_yet_do_is_no_reason_to_give_up(self, card: GpuOffer) -> None:
+        away = refuse(worker(card, online=False), need(GB12))
+        here = refuse(worker(card), need(GB12))
+
+        assert (away.code, away.never, here.code, here.never) == ("worker_offline", False, "gpus_busy", False)
+
+    def test_a_worker_that_takes_no_jobs_of_a_kind_never_will(self) -> None:
+        no_gpu_jobs = worker(gpu_slots=0, free_gpu_slots=0, online=False, offline_since=datetime.now(UTC))
+        no_cpu_jobs = worker(local=True)
+
+        gpu_job = refuse(no_gpu_jobs, need(GB6))
+        cpu_job = refuse(no_cpu_jobs, RequirementSpec("cpu"))
+
+        assert (gpu_job.code, gpu_job.sentence, gpu_job.never) == ("no_gpu_jobs", "gpu1 takes no GPU jobs.", True)
+        assert (cpu_job.code, cpu_job.sentence, cpu_job.never) == ("no_cpu_jobs", "gpu1 takes no CPU jobs.", True)
+
+    def test_what_a_worker_takes_is_not_known_before_its_first_report(self) -> None:
+        assert refuse(worker(local=True, online=False), RequirementSpec("cpu")).code == "worker_offline"
 
     def test_each_card_has_its_own_reason(self) -> None:
         refusal = refuse(worker(gpu(0, total=8_188), gpu(1, present=False), gpu(2, healthy=False)), need(GB12))

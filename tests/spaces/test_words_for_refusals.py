@@ -38,6 +38,14 @@ def test_each_refusal_of_a_gpu_has_a_sentence_and_a_standing() -> None:
 
 
 def test_each_reason_for_waiting_has_few_words_for_a_card() -> None:
-    never_alone = {"other_worker_named", "cpu_runs_locally", "no_gpu", "feature_missing", "too_few_gpus"}
+    never_alone = {
+        "other_worker_named",
+        "cpu_runs_locally",
+        "no_gpu",
+        "no_gpu_jobs",
+        "no_cpu_jobs",
+        "feature_missing",
+        "too_few_gpus",
+    }
     never_alone |= {"worker_revoked"}  # these make "no worker fits", or are of the named worker
     assert (set(codes(SUMMED_UP)) | set(codes(WHOLE))) - never_alone - set(words.SHORT) == set()
