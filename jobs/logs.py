@@ -7,17 +7,18 @@ the UTF-8 bytes that the worker sent, so they stay true however much was dropped
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from django.conf import settings
 from django.db.models import Max, Min
 
-from jobs.models import Lease, LogChunk
+from jobs.models import JobEvent, Lease, LogChunk
 
 STREAMS = tuple(LogChunk.Stream.values)
 # PostgreSQL cannot store NUL; SUBSTITUTE has the same length and shows as nothing.
 SUBSTITUTE = "\x1a"
+ENDS = "log_ends"  # among the facts of the event by which an app ended: how long each stream was then
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,22 @@ def next_offsets_of(lease_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, dict[str,
     for lease_id, stream, end in ends:
         offsets.setdefault(lease_id, {})[stream] = end
     return offsets
+
+
+def ends_told(lease: Lease) -> dict[str, int]:
+    """Where each stream of a lease ends, as its worker told with the app's end; empty where it told none."""
+    facts = JobEvent.objects.filter(lease=lease, facts__has_key=ENDS).values_list("facts", flat=True).last()
+    return {stream: int(end) for stream, end in facts[ENDS].items()} if facts else {}
+
+
+def is_short(offsets: Mapping[str, int], ends: Mapping[str, int]) -> bool:
+    """Whether less of any stream has arrived than its worker told."""
+    return any(offsets.get(stream, 0) < end for stream, end in ends.items())
+
+
+def lacks_its_end(lease: Lease, stream: str) -> bool:
+    """Whether the end of this stream never arrived. No query for a lease whose logs are whole."""
+    return lease.log_incomplete and next_offset(lease, stream) < ends_told(lease).get(stream, 0)
 
 
 def read(lease: Lease, stream: str, *, after: int = 0, limit_bytes: int = 256 * 1024) -> Piece:

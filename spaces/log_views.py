@@ -21,6 +21,8 @@ SHOWN_BYTES = 256 * 1024  # of the end of a stream; the rest is a download away
 ATTEMPTS_SHOWN = 8
 WHOLE_BYTES = 64 * 1024 * 1024  # more than the cap of a stream: everything that is stored
 
+END_MISSING = "\n… the end of this log was not delivered …\n"  # in the text, like the line about what was dropped
+
 
 @dataclass(frozen=True)
 class Shown:
@@ -52,6 +54,7 @@ def logs_tab(request: HttpRequest, page: SpacePage) -> HttpResponseBase:
         pinned=bool(wanted),
         live=lease is not None and lease.released_at is None,
         shown=read_end(lease, stream) if lease is not None else None,
+        end_missing=lease is not None and logs.lacks_its_end(lease, stream),
     )
     part = "spaces/_log.html" if request.GET.get("part") == "log" else "spaces/logs.html"
     return render(request, part, context)
@@ -61,11 +64,13 @@ def logs_tab(request: HttpRequest, page: SpacePage) -> HttpResponseBase:
 @never_cache
 @space_view
 def download(request: HttpRequest, page: SpacePage, lease_id: uuid.UUID, stream: str) -> HttpResponseBase:
-    """Hand out everything that is stored of a stream, as the program wrote it."""
+    """Hand out everything that is stored of a stream, as the program wrote it, and say where its end is missing."""
     if stream not in logs.STREAMS:
         raise Http404("There is no such log.")
     lease = find_lease(page.space, str(lease_id))
     text = logs.read(lease, stream, limit_bytes=WHOLE_BYTES).text
+    if logs.lacks_its_end(lease, stream):
+        text += END_MISSING
     answer = HttpResponse(text, content_type="text/plain; charset=utf-8")
     name = f"{page.space.owner}-{page.space.name}-{stream}.txt".encode("ascii", "replace").decode().replace("?", "_")
     answer["Content-Disposition"] = f'attachment; filename="{name}"'

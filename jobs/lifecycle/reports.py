@@ -89,11 +89,16 @@ def record(
 
     Raises StaleLease (released, or not this worker's), EventGap (nothing taken), SupersededSession, UnknownJob,
     UnknownLease.
-    An event that is illegal in the present state is stored as ignored, and the batch goes on.
+    An event that is illegal in the present state is stored as ignored, and the batch goes on. Where an app ended and
+    less of its log has arrived than there is, the rest is still taken, and nothing else under that lease.
     """
     with transaction.atomic():
         job = lock_job(job_id)
-        lease = _own_lease(job, worker_id, lease_id, session=session)
+        _check_session(worker_id, session)
+        late = _ended_short(job, worker_id, lease_id)
+        if late is not None and all(report.seq <= late.accepted_through for report in reports):
+            return _take_rest(job, late, logs)
+        lease = own_lease(job, worker_id, lease_id)
         now = database_now()
         for report in sorted(reports, key=lambda report: report.seq):
             if report.seq <= lease.accepted_through:
@@ -108,14 +113,52 @@ def record(
         for piece in logs:
             log_rows.append(lease, piece.stream, offset=piece.offset, text=piece.text)
         offsets = log_rows.next_offsets(lease)
+        if lease.released_at is not None and log_rows.is_short(offsets, _log_ends(reports)):
+            _mark(lease, incomplete=True)
+    return _recorded(job, lease, offsets)
+
+
+def _recorded(job: Job, lease: Lease, offsets: dict[str, int]) -> Recorded:
     return Recorded(lease.accepted_through, offsets, job.state, stop=job.stop_requested_at is not None)
 
 
-def _own_lease(job: Job, worker_id: uuid.UUID, lease_id: uuid.UUID, *, session: int) -> Lease:
+def _log_ends(reports: Sequence[Report]) -> dict[str, int]:
+    """How long each stream is, as told with the end of the app; empty where none of these reports is that."""
+    for report in reports:
+        if report.kind == "exited":
+            return {stream: int(end) for stream, end in (report.data.get(log_rows.ENDS) or {}).items()}
+    return {}
+
+
+def _ended_short(job: Job, worker_id: uuid.UUID, lease_id: uuid.UUID) -> Lease | None:
+    """This worker's lease whose app ended by its own report before all of its log had arrived."""
+    if not job.is_final:  # no query for the reports of jobs that live
+        return None
+    mine = Lease.objects.select_for_update(no_key=True).filter(pk=lease_id, job=job, worker=worker_id)
+    return mine.filter(log_incomplete=True).first()
+
+
+def _take_rest(job: Job, lease: Lease, logs: Sequence[LogText]) -> Recorded:
+    """Take what was missing of an ended app's log, up to the end that was told."""
+    ends = log_rows.ends_told(lease)
+    for piece in logs:
+        if piece.offset < ends.get(piece.stream, 0):
+            log_rows.append(lease, piece.stream, offset=piece.offset, text=piece.text)
+    offsets = log_rows.next_offsets(lease)
+    if not log_rows.is_short(offsets, ends):
+        _mark(lease, incomplete=False)
+    return _recorded(job, lease, offsets)
+
+
+def _mark(lease: Lease, *, incomplete: bool) -> None:
+    lease.log_incomplete = incomplete
+    Lease.objects.filter(pk=lease.pk).update(log_incomplete=incomplete)
+
+
+def _check_session(worker_id: uuid.UUID, session: int) -> None:
     worker = apps.get_model("workers", "Worker").objects.filter(pk=worker_id).values_list("session", flat=True).first()
     if worker is None or not is_current(worker, session):
         raise SupersededSession
-    return own_lease(job, worker_id, lease_id)
 
 
 def _apply(job: Job, lease: Lease, report: Report, *, now: datetime) -> None:
@@ -161,13 +204,16 @@ def _facts(job: Job, lease: Lease, report: Report, event: Event) -> dict[str, An
 
 def _cause(lease: Lease, report: Report) -> Cause:
     data = report.data
+    facts = None
     if report.kind == "exited":
+        ends = _log_ends([report])
+        facts = {log_rows.ENDS: ends} if ends else None
         code = "oom_killed" if data.get("oom_killed") else "exited"
         sentence = str(data.get("detail") or _exit_sentence(data))
     else:
         code = str(data.get("reason") or report.kind)
         sentence = str(data.get("detail") or SENTENCES.get(report.kind, ""))
-    return Cause(code[:64], sentence[:MAX_REASON_CHARS], lease, seq=report.seq)
+    return Cause(code[:64], sentence[:MAX_REASON_CHARS], lease, seq=report.seq, facts=facts)
 
 
 def _exit_sentence(data: dict[str, Any]) -> str:

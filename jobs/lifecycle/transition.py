@@ -32,6 +32,7 @@ class Cause:
     worker_name: str = ""
     seq: int | None = None
     actor: str = ""
+    facts: dict[str, Any] | None = None  # for the line of history: what the sentence does not say
 
 
 def lock_job(job_id: uuid.UUID) -> Job:
@@ -179,7 +180,7 @@ def _event_row(
         lease=lease,
         seq=cause.seq,
         actor=cause.actor,
-        facts=facts or {},
+        facts=facts or cause.facts or {},
     )
 
 

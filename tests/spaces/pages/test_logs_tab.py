@@ -67,3 +67,26 @@ def test_earlier_attempts_can_be_read(space: Space, carol: Client, worker: Worke
 @pytest.mark.parametrize("query", ["?stream=nothing", "?lease=nothing", "?lease=00000000-0000-0000-0000-000000000000"])
 def test_what_does_not_exist_is_not_found(space: Space, carol: Client, query: str) -> None:
     assert carol.get(f"/spaces/alice/notes/logs/{query}").status_code == 404
+
+
+def test_a_log_without_its_end_says_so_and_only_that_one(space: Space, carol: Client, worker: Worker) -> None:
+    runs.submit(space)
+    attempt = runs.claim(worker).report("building").write("build", "built\n")
+    attempt.report("starting").report("running").write("run", "serving\n")
+    attempt.report("exited", code=1, oom_killed=False, log_ends={"build": 6, "run": 80})
+    sentence, line = "The end of this log was not delivered.", "\n… the end of this log was not delivered …\n"
+    raw = f"/spaces/alice/notes/logs/{attempt.lease.pk}/"
+
+    assert sentence in carol.get("/spaces/alice/notes/logs/?stream=run").content.decode()
+    assert carol.get(f"{raw}run.txt").content.decode() == "serving\n" + line
+    assert sentence not in carol.get("/spaces/alice/notes/logs/?stream=build").content.decode()
+    assert carol.get(f"{raw}build.txt").content.decode() == "built\n"
+
+
+def test_the_end_of_a_log_that_came_late_is_shown_as_any_other(space: Space, carol: Client, worker: Worker) -> None:
+    runs.submit(space)
+    attempt = runs.claim(worker).to_running().write("run", "one\n")
+    attempt.report("exited", code=1, oom_killed=False, log_ends={"run": 8}).write("run", "two\n")
+
+    assert "not delivered" not in carol.get("/spaces/alice/notes/logs/?stream=run").content.decode()
+    assert carol.get(f"/spaces/alice/notes/logs/{attempt.lease.pk}/run.txt").content.decode() == "one\ntwo\n"
