@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from jobs import vram
-from jobs.vram import GpuOffer, Held, Obstacle, Share, gigabytes
+from jobs.vram import GpuOffer, Held, Obstacle, Share, gigabytes, needed_memory
 
 __all__ = [
     "GpuOffer",
@@ -258,7 +258,7 @@ def _facts(gpu: GpuOffer, spec: RequirementSpec) -> dict[str, Any]:
 def _sentence(code: str, facts: dict[str, Any]) -> str:
     """Why one GPU cannot be given, in English and without its name."""
     total, free, foreign = (gigabytes(facts[key]) for key in ("total_mib", "free_mib", "foreign_mib"))
-    needed = gigabytes(facts["needed_mib"] or 0)
+    needed = needed_memory(facts["needed_mib"] or 0)
     match code:
         case "gpu_mig":
             return "it is split into MIG instances"

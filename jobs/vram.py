@@ -25,6 +25,8 @@ TOLERATED_MIB = 256
 TOLERATED_SHARE = 0.05
 # Who asks for so much of a card gets all of it: the rest would be of no use to anybody.
 WHOLE_SHARE = 0.90
+BYTES_PER_MIB = 1024 * 1024
+BYTES_PER_SOLD_GB = 1_000_000_000  # a topic "vram-24gb" means a card sold as 24 GB
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,18 @@ def exceeds(reserved: int, used: int) -> bool:
 def back_within(reserved: int, used: int) -> bool:
     """Whether a job that exceeded its reservation has come back. Lower than `exceeds`, so that no two alternate."""
     return used <= reserved
+
+
+def sold_gb(mib: int) -> int | None:
+    """The size in GB (10⁹ bytes) as a box says it, of a need that was given so; None for any other amount of MiB."""
+    sold = round(mib * BYTES_PER_MIB / BYTES_PER_SOLD_GB)
+    return sold if sold and sold * BYTES_PER_SOLD_GB // BYTES_PER_MIB == mib else None
+
+
+def needed_memory(mib: int) -> str:
+    """A need in MiB as its author wrote it: "12 GB" for the topic vram-12gb, else like `gigabytes`."""
+    sold = sold_gb(mib)
+    return gigabytes(mib) if sold is None else f"{sold} GB"
 
 
 def gigabytes(mib: int) -> str:

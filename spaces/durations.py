@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django.utils.translation import gettext as _
 
+from jobs.vram import sold_gb
+
 MIB_PER_GB = 1024  # as drivers and people count a card's memory: 24,564 MiB is "24.0 GB"
-BYTES_PER_MIB = 1024 * 1024
-BYTES_PER_SOLD_GB = 1_000_000_000  # a topic "vram-24gb" means a card sold as 24 GB
 MINUTE, HOUR, DAY = 60, 3600, 86_400  # seconds
 
 
@@ -50,10 +50,8 @@ def gigabytes(mib: int) -> str:
 
 def needed_memory(mib: int) -> str:
     """Return a demand in MiB as its author wrote it: "20 GB" for the topic vram-20gb, else like `gigabytes`."""
-    sold = round(mib * BYTES_PER_MIB / BYTES_PER_SOLD_GB)
-    if sold and sold * BYTES_PER_SOLD_GB // BYTES_PER_MIB == mib:
-        return _("%(size)d GB") % {"size": sold}
-    return gigabytes(mib)
+    sold = sold_gb(mib)
+    return gigabytes(mib) if sold is None else _("%(size)d GB") % {"size": sold}
 
 
 def ordinal(number: int) -> str:

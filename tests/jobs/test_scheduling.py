@@ -147,7 +147,7 @@ class TestRefusals:
                 gpu(reserved=(held(GB12), held(GB6, name="bob/lab"))),
                 need(GB12),
                 "gpu_vram_reserved",
-                "gpu1 / RTX 4090: 6.7 of 24.0 GB available, 11.2 GB needed; 16.8 GB reserved for alice/app, bob/lab",
+                "gpu1 / RTX 4090: 6.7 of 24.0 GB available, 12 GB needed; 16.8 GB reserved for alice/app, bob/lab",
             ),
             (
                 gpu(reserved=(held(24_564, exclusive=True),)),
@@ -163,12 +163,12 @@ class TestRefusals:
                 "gpu1 / RTX 4090: it is given as a whole, for what each job uses cannot be measured there: "
                 "reserved for alice/app",
             ),
-            (gpu(total=8_188), need(GB12), "gpu_too_small", "gpu1 / RTX 4090: it has 8.0 GB, 11.2 GB are needed"),
+            (gpu(total=8_188), need(GB12), "gpu_too_small", "gpu1 / RTX 4090: it has 8.0 GB, 12 GB are needed"),
             (
                 gpu(total=0),
                 need(GB12),
                 "gpu_size_unknown",
-                "gpu1 / RTX 4090: its driver does not tell how much memory it has, 11.2 GB are needed",
+                "gpu1 / RTX 4090: its driver does not tell how much memory it has, 12 GB are needed",
             ),
             (gpu(mig=True), need(), "gpu_mig", "gpu1 / RTX 4090: it is split into MIG instances"),
             (gpu(present=False), need(), "gpu_gone", "gpu1 / RTX 4090: the driver does not list it any more"),

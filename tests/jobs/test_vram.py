@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from jobs import vram
 from jobs.vram import GpuOffer, Held, Obstacle, Share
+from spaces import durations
 from spaces.topics import plan
 
 # What drivers tell of cards that are sold with so many GB.
@@ -54,6 +55,14 @@ def placed(gpu: GpuOffer, share: Share) -> GpuOffer:
 
 
 class TestTheNumbersOfRealCards:
+    @pytest.mark.parametrize("sold", [6, 12, 24, 48, 80])
+    def test_a_need_is_said_in_the_unit_of_its_topic_by_commands_and_on_pages(self, sold: int) -> None:
+        need = plan(["space", "gpu", f"vram-{sold}gb"]).requirement.vram_mib
+
+        assert need is not None
+        assert vram.needed_memory(need) == durations.needed_memory(need) == f"{sold} GB"
+        assert vram.needed_memory(need + 1) == durations.needed_memory(need + 1) == vram.gigabytes(need + 1)
+
     @pytest.mark.parametrize(("total", "sold"), CARDS.items())
     def test_an_idle_card_fits_its_own_topic(self, total: int, sold: int) -> None:
         need = plan(["space", "gpu", f"vram-{sold}gb"]).requirement.vram_mib
