@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 MIB = 1024 * 1024
+# What a reading can be; outside of that it is not known.
+PERCENT, CELSIUS, WATTS = (0, 100), (-273.15, 1000), (0, 1_000_000)
 LeaseOfPid = Callable[[int], str | None]
 """The lease whose app a host pid belongs to, None for a foreign process."""
 
@@ -64,7 +66,7 @@ class NvmlProbe:
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
-        except pynvml.NVMLError as problem:
+        except (pynvml.NVMLError, UnicodeDecodeError) as problem:
             # without its UUID it cannot be named; the difference to the driver's count tells of it
             logger.warning(
                 "gpu unreadable", extra={"action": "gpu_unreadable", "index": index, "problem": str(problem)}
@@ -88,9 +90,9 @@ class NvmlProbe:
             free_vram_mib=None if memory is None else int(memory.free) // MIB,
             ours=ours,
             foreign=foreign,
-            utilization_pct=None if utilization is None else float(utilization.gpu),
-            temperature_c=_number(_read(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU)),
-            power_w=None if power is None else power / 1000,
+            utilization_pct=None if utilization is None else _within(PERCENT, utilization.gpu),
+            temperature_c=_within(CELSIUS, _read(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU)),
+            power_w=None if power is None else _within(WATTS, power / 1000),
             compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
             mig=None if mig is None else bool(mig[0]),
             healthy=not lost,
@@ -142,9 +144,9 @@ def _simulated(place: int, entry: Fields) -> Gpu:
         free_vram_mib=total if free is None else free,
         ours=tuple(GpuUse(use.text("lease"), use.optional_integer("mib")) for use in entry.objects("ours")),
         foreign=foreign,
-        utilization_pct=entry.optional_number("utilization_pct"),
-        temperature_c=entry.optional_number("temperature_c"),
-        power_w=entry.optional_number("power_w"),
+        utilization_pct=_within(PERCENT, entry.optional_number("utilization_pct")),
+        temperature_c=_within(CELSIUS, entry.optional_number("temperature_c")),
+        power_w=_within(WATTS, entry.optional_number("power_w")),
         compute_capability=entry.optional_text("compute_capability"),
         mig=entry.boolean("mig", False),
         healthy=entry.boolean("healthy", True),
@@ -178,7 +180,7 @@ def _processes(handle: object, lease_of_pid: LeaseOfPid) -> tuple[tuple[GpuUse, 
 
 def _name(pid: int) -> str | None:
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()  # a process may call itself anything
     except OSError:
         return None
 
@@ -192,6 +194,8 @@ def _try(call: Callable[..., _T], *arguments: object) -> tuple[_T | None, Any]:
         return call(*arguments), None
     except pynvml.NVMLError as problem:
         return None, problem
+    except UnicodeDecodeError:
+        return None, None  # a text that is none is not known; the GPU is there
 
 
 def _text(value: object) -> str | None:
@@ -200,8 +204,10 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) else None
+def _within(bounds: tuple[float, float], value: object) -> float | None:
+    """A figure that can be true, else None: drivers in trouble tell 4294967295 % or worse."""
+    least, most = bounds
+    return float(value) if isinstance(value, (int, float)) and least <= value <= most else None
 
 
 def _cuda(version: int | None) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpu_worker.errors import ConfigError
-from gpu_worker.gpus import SimulatedProbe, assigned_gpus, read_simulated
+from gpu_worker.gpus import SimulatedProbe, _name, assigned_gpus, read_simulated
 from gpu_worker.machine import sees_processes_of_the_machine
 from gpu_worker.protocol import Gpu
 from tests.gpu_worker.nvml import build_nvml_stub
@@ -30,7 +30,7 @@ def library_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def report(library_dir: Path, tmp_path: Path, gpus: list[str]) -> dict[str, Any]:
     """The report of a fresh process that finds the stand-in as its driver."""
     table = tmp_path / "gpus.txt"
-    table.write_text("\n".join(gpus) + "\n")
+    table.write_text("\n".join(gpus) + "\n", errors="surrogateescape")
     code = (
         "import json\nfrom gpu_worker.gpus import NvmlProbe\n"
         "report = NvmlProbe().report(lambda pid: 'lease-of-%d' % pid if pid < 1000 else None)\n"
@@ -151,3 +151,46 @@ def test_a_worker_in_a_container_of_its_own_cannot_tell_whose_process_uses_a_gpu
         link.symlink_to(namespace)
 
     assert sees_processes_of_the_machine(link) is seen
+
+
+def test_figures_that_cannot_be_true_are_null(library_dir: Path, tmp_path: Path) -> None:
+    mad = "uuid=GPU-mad total=24564 free=20000 util=4294967295 temp=4294967295 power=4294967295"
+
+    [first, second] = report(library_dir, tmp_path, [mad, FULL])["gpus"]
+
+    assert (first["utilization_pct"], first["temperature_c"], first["power_w"]) == (None, None, None)
+    assert (first["healthy"], first["total_vram_mib"]) == (True, 24564)
+    assert second["utilization_pct"] == 87
+
+
+@pytest.mark.parametrize("figure", ["NaN", "Infinity", "-1", "1e300"])
+def test_simulated_figures_that_cannot_be_true_are_null(tmp_path: Path, figure: str) -> None:
+    file = tmp_path / "gpus.json"
+    file.write_text(f'{{"gpus": [{{"uuid": "GPU-1", "utilization_pct": {figure}, "power_w": {figure}}}]}}')
+
+    [gpu] = read_simulated(file).gpus
+
+    assert (gpu.utilization_pct, gpu.power_w) == (None, None)
+
+
+def test_a_name_of_no_known_encoding_hides_no_gpu(library_dir: Path, tmp_path: Path) -> None:
+    table = FULL.replace("name=NVIDIA_RTX_4090", "name=RTX\udcff")
+
+    [first, second] = report(library_dir, tmp_path, [table, FULL.replace("aaaa", "bbbb")])["gpus"]
+
+    assert (first["uuid"], first["model"], first["total_vram_mib"]) == ("GPU-aaaa", None, 24564)
+    assert second["model"] == "NVIDIA RTX 4090"
+
+
+def test_a_process_may_call_itself_anything() -> None:
+    code = (
+        "import ctypes, sys; ctypes.CDLL(None).prctl(15, b'\\xff\\xfe'); print('named', flush=True); sys.stdin.read()"
+    )
+    named = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with named:
+        assert named.stdout is not None
+        assert named.stdout.readline() == "named\n"
+
+        name = _name(named.pid)
+
+    assert name == "\ufffd\ufffd"

@@ -17,7 +17,7 @@ from tests.factories import JobFactory
 from tests.workers.conftest import GPU, WireWorker, golden
 from workers import registry
 from workers.api.throttling import BUCKETS
-from workers.models import Worker
+from workers.models import Gpu, Worker
 
 pytestmark = pytest.mark.django_db
 
@@ -59,18 +59,16 @@ WRONG: list[tuple[str, Any, str]] = [
     ("gpus.0.uuid", 5, "gpus.0.uuid"),
     ("gpus.0.uuid", "x" * 129, "gpus.0.uuid"),
     ("gpus.0.uuid", "GPU-\x00", "gpus.0.uuid"),
-    ("gpus.0.model", "\x00", "gpus.0.model"),
-    ("gpus.0.model", "\ud800", "gpus.0.model"),
-    ("gpus.0.index", -1, "gpus.0.index"),
-    ("gpus.0.index", 40_000, "gpus.0.index"),
-    ("gpus.0.total_vram_mib", "24564", "gpus.0.total_vram_mib"),
-    ("gpus.0.free_vram_mib", 24100.5, "gpus.0.free_vram_mib"),
-    ("gpus.0.utilization_pct", 101, "gpus.0.utilization_pct"),
-    ("gpus.0.power_w", 10**400, "gpus.0.power_w"),
-    ("gpus.0.temperature_c", "hot", "gpus.0.temperature_c"),
+    ("gpus.0.uuid", "GPU-\ud800", "gpus.0.uuid"),
+    ("gpus", [None], "gpus.0"),
+    ("gpus.0.ours", {}, "gpus.0.ours"),
+    ("gpus.0.ours", [None], "gpus.0.ours.0"),
     ("gpus.0.ours", [{"lease": "x"}], "gpus.0.ours.0.lease"),
     ("gpus.0.ours", [{"lease": LEASE.replace("-", "")}], "gpus.0.ours.0.lease"),
-    ("gpus.0.foreign", [{"pid": "1"}], "gpus.0.foreign.0.pid"),
+    ("gpus.0.foreign", "none", "gpus.0.foreign"),
+    ("gpus.0.foreign", [7], "gpus.0.foreign.0"),
+    ("gpus.0.healthy", "no", "gpus.0.healthy"),
+    ("holds", [None], "holds.0"),
     ("holds", [{"lease": LEASE, "state": "dancing"}], "holds.0.state"),
     ("holds", [{"lease": LEASE, "state": ["running"]}], "holds.0.state"),
     ("holds", [{"state": "running"}], "holds.0.lease"),
@@ -79,7 +77,33 @@ WRONG: list[tuple[str, Any, str]] = [
     ("disk", [], "disk"),
     ("capabilities", {"worker_id": LEASE}, "capabilities.max_jobs"),
     ("paused_reason", 5, "paused_reason"),
-    ("paused_reason", "lunch\x00", "paused_reason"),
+]
+
+# (path in a body, value, what is kept of the GPU: a column and its value)
+ODD: list[tuple[str, Any, str, Any]] = [
+    ("gpus.0.utilization_pct", 250, "utilization_pct", None),
+    ("gpus.0.utilization_pct", -1, "utilization_pct", None),
+    ("gpus.0.power_w", -3, "power_w", None),
+    ("gpus.0.power_w", 10**400, "power_w", None),
+    ("gpus.0.temperature_c", "hot", "temperature_c", None),
+    ("gpus.0.temperature_c", -274, "temperature_c", None),
+    ("gpus.0.temperature_c", 1e300, "temperature_c", None),
+    ("gpus.0.temperature_c", True, "temperature_c", None),
+    ("gpus.0.index", -1, "index", 0),
+    ("gpus.0.index", 1_000_000, "index", 0),
+    ("gpus.0.model", "RTX\x00 4090", "model", "RTX\ufffd 4090"),
+    ("gpus.0.model", "\ud800", "model", "\ufffd"),
+    ("gpus.0.model", 4090, "model", ""),
+    ("gpus.0.model", "m" * 500, "model", "m" * 127 + "…"),
+    ("gpus.0.vendor", [], "vendor", ""),
+    ("gpus.0.compute_capability", 8.9, "compute_capability", ""),
+    ("gpus.0.error", "lost\x00\udfff", "error", "lost\ufffd\ufffd"),
+    ("gpus.0.ours", None, "ours", []),
+    ("gpus.0.foreign", None, "foreign", []),
+    ("gpus.0.foreign", [{"pid": -1}], "foreign", [{"pid": None, "name": None, "mib": None}]),
+    ("gpus.0.foreign", [{"pid": "1", "name": "\x00"}], "foreign", [{"pid": None, "name": "\ufffd", "mib": None}]),
+    ("gpus.0.total_vram_mib", "24564", "doubts", [{"code": "size_impossible", "mib": None}]),
+    ("gpus.0.free_vram_mib", 24100.5, "doubts", [{"code": "free_impossible", "mib": None}]),
 ]
 
 
@@ -140,6 +164,73 @@ def test_a_wrong_value_is_422_and_named(enroll: Enroll, path: str, value: Any, f
 
 
 @pytest.mark.parametrize(
+    ("path", "value", "column", "kept"), ODD, ids=[f"{path}={value!r:.20}" for path, value, *_ in ODD]
+)
+def test_one_odd_reading_hides_nothing_else_and_costs_no_call(
+    enroll: Enroll, path: str, value: Any, column: str, kept: Any
+) -> None:
+    worker = enroll(gpus=[GPU])
+    other = GPU | {"uuid": "GPU-other", "index": 1}
+    [odd, fine] = changed({"gpus": [GPU, other]}, path, value)["gpus"]
+
+    beat = worker.heartbeat(gpus=[odd, fine])
+    claim = worker.claim(gpus=[odd, fine])
+    worker.gpus = [odd, fine]
+    worker.register()  # which fails where it is refused
+
+    assert (beat.status_code, claim.status_code) == (200, 204), beat.content + claim.content
+    doubted, sound = Gpu.objects.filter(present=True).order_by("uuid")
+    assert (doubted.uuid, sound.uuid) == (GPU["uuid"], "GPU-other")
+    assert getattr(doubted, column) == kept
+    assert doubted.total_vram_mib == sound.total_vram_mib == 24564
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"gpus": None},
+        {"gpus": [GPU, GPU]},
+        {"gpus": [{"model": "nameless"}]},
+        {"gpus": [GPU, GPU | {"uuid": "GPU-not-real", "simulated": True}]},
+        {"gpus": [GPU | {"ours": [{"lease": "x"}]}]},
+        {"holds": "none"},
+    ],
+    ids=str,
+)
+def test_a_worker_that_speaks_is_alive_even_where_it_is_refused(enroll: Enroll, wrong: Any) -> None:
+    worker = enroll(gpus=[GPU])
+    Worker.objects.update(last_seen_at=None)
+
+    answer = worker.post(f"{worker.id}/heartbeat", BEAT | {"session": worker.session} | wrong)
+
+    assert answer.status_code == 422
+    assert worker.row.last_seen_at is not None
+    assert Gpu.objects.get().uuid == GPU["uuid"]
+
+
+def test_nonsense_of_an_ended_session_is_no_sign_of_life(enroll: Enroll) -> None:
+    worker = enroll(gpus=[GPU])
+    ended = worker.session
+    worker.register()
+    Worker.objects.update(last_seen_at=None)
+
+    answer = worker.post(f"{worker.id}/heartbeat", BEAT | {"session": ended, "gpus": None})
+
+    assert (answer.status_code, answer.json()["code"]) == (409, "session_superseded")
+    assert worker.row.last_seen_at is None
+
+
+def test_a_text_for_people_is_never_refused_for_a_character_in_it(enroll: Enroll) -> None:
+    worker, claimed = with_a_job(enroll)
+
+    beat = worker.heartbeat(accepting=False, paused_reason="lunch\x00\ud800", holds=None)
+    events = worker.events(claimed, [{"seq": 1, "kind": "failed", "reason": "x", "detail": "a\x00b"}])
+
+    assert (beat.status_code, worker.row.paused_reason) == (200, "lunch\ufffd\ufffd")
+    assert events.status_code == 200, events.content
+
+
+@pytest.mark.parametrize(
     ("event", "field"),
     [
         ({"seq": 0, "kind": "building"}, "events.0.seq"),
@@ -150,7 +241,7 @@ def test_a_wrong_value_is_422_and_named(enroll: Enroll, path: str, value: Any, f
         ({"seq": 1, "kind": "exited", "code": "1", "oom_killed": False}, "events.0.code"),
         ({"seq": 1, "kind": "exited", "code": 10**20, "oom_killed": False}, "events.0.code"),
         ({"seq": 1, "kind": "failed", "reason": "Not A Code", "detail": ""}, "events.0.reason"),
-        ({"seq": 1, "kind": "failed", "reason": "x", "detail": "a\x00b"}, "events.0.detail"),
+        ({"seq": 1, "kind": "failed", "reason": "x", "detail": 5}, "events.0.detail"),
         ({"seq": 1, "kind": "declined", "reason": "bored"}, "events.0.reason"),
         ({"seq": 1, "kind": "snapshot", "state": "asleep"}, "events.0.state"),
         ("building", "events.0"),

@@ -12,6 +12,7 @@ import uuid
 from typing import Any
 
 from rest_framework import serializers
+from rest_framework.fields import empty
 
 from workers.reports import IMPOSSIBLE
 
@@ -19,10 +20,14 @@ SMALL = 32_767  # PostgreSQL's smallint
 INT = 2**31 - 1
 BIG = 2**63 - 1
 SUBSTITUTE = "\x1a"  # ASCII's own "a character was here that cannot be shown"; one byte, like the NUL it replaces
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")  # PostgreSQL takes neither NUL nor half of a surrogate pair
 
 
 class Text(serializers.CharField):
-    """A string as it is. `clip`: text for people is cut at so many characters instead of being refused."""
+    """A string as it is. `clip`: text for people is never refused for its length or for a character in it.
+
+    It is cut at so many characters, and what cannot be stored (NUL, lone surrogates) is shown as U+FFFD.
+    """
 
     default_error_messages = {"invalid": "A string is needed."}
 
@@ -35,7 +40,10 @@ class Text(serializers.CharField):
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str):
             self.fail("invalid")
-        return data if self.clip is None or len(data) <= self.clip else data[: self.clip - 1] + "…"
+        if self.clip is None:
+            return data
+        text = _UNSTORABLE.sub("\ufffd", data)
+        return text if len(text) <= self.clip else text[: self.clip - 1] + "…"
 
 
 class LogText(Text):
@@ -72,7 +80,7 @@ class Whole(serializers.IntegerField):
 
 
 class Memory(Whole):
-    """What a driver says of a GPU's memory, in MiB. A number that no memory can have is IMPOSSIBLE, and not an error:
+    """What a driver says of a GPU's memory, in MiB. What no memory can be is IMPOSSIBLE, and not an error:
 
     one mad figure must not cost the machine its heartbeat.
     """
@@ -81,7 +89,10 @@ class Memory(Whole):
         super().__init__(max_value=INT, min_value=IMPOSSIBLE, **kwargs)
 
     def to_internal_value(self, data: Any) -> int:
-        value = super().to_internal_value(data)
+        try:
+            value = super().to_internal_value(data)
+        except serializers.ValidationError:
+            return IMPOSSIBLE
         return value if 0 <= value <= INT else IMPOSSIBLE
 
 
@@ -136,3 +147,28 @@ class Word(serializers.ChoiceField):
         if not isinstance(data, str) or data not in self.choices:
             self.fail("invalid_choice", input=data)
         return data
+
+
+class Shown(serializers.Field[Any, Any, Any, Any]):
+    """Mixin for what is only shown to people: whatever cannot be read as such is not known (None), and no error.
+
+    One mad reading hides neither the others nor the machine.
+    """
+
+    def run_validation(self, data: Any = empty) -> Any:
+        try:
+            return super().run_validation(data)
+        except serializers.ValidationError:
+            return None
+
+
+class ShownText(Shown, Text):
+    """Text for people, or None."""
+
+
+class ShownWhole(Shown, Whole):
+    """A whole number within its bounds, or None."""
+
+
+class ShownNumber(Shown, Number):
+    """A finite number within its bounds, or None."""

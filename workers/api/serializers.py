@@ -1,7 +1,8 @@
 """The worker protocol v1 as serializers. The wire itself lives in `fixtures/protocol/v1/`; the tests hold this to it.
 
 Requests become the plain values of `workers/reports.py`. Unknown fields are ignored, a missing optional field and null
-both mean "not known". Free text for people is clipped, identities and numbers are refused when they are out of bounds.
+both mean "not known". Free text for people is clipped, identities and numbers are refused when they are out of bounds;
+of a GPU, only what it is called and whose it is: a reading of a driver in trouble is not known, and refuses nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,22 @@ from django.utils.functional import cached_property
 from rest_framework import serializers
 
 from workers import reports
-from workers.api.fields import BIG, INT, SMALL, Flag, Id, LogText, Memory, Number, SnakeCase, Text, Whole, Word
+from workers.api.fields import (
+    BIG,
+    INT,
+    SMALL,
+    Flag,
+    Id,
+    LogText,
+    Memory,
+    ShownNumber,
+    ShownText,
+    ShownWhole,
+    SnakeCase,
+    Text,
+    Whole,
+    Word,
+)
 from workers.models import Worker
 
 OPTIONAL: dict[str, Any] = {"required": False, "allow_null": True, "default": None}
@@ -63,9 +79,8 @@ class Message(Shared):
 
 
 def listed(serializer: type[serializers.Serializer[Any]], *, at_most: int, **kwargs: Any) -> Any:
-    """A list of so many messages at most."""
-    options: dict[str, Any] = {"many": True, "max_length": at_most, **kwargs}
-    return serializer(**options)
+    """A list of so many messages at most. `allow_null` is for the list: no message in it may be null."""
+    return serializers.ListSerializer(child=serializer(), max_length=at_most, **kwargs)
 
 
 # --- requests ------------------------------------------------------------------------------------------------------
@@ -79,29 +94,32 @@ class OursOnGpuIn(Message):
 
 class ForeignOnGpuIn(Message):
     shape = reports.ForeignOnGpu
-    pid = Whole(**OPTIONAL)
-    name = Text(clip=256, **OPTIONAL)
+    pid = ShownWhole(**OPTIONAL)
+    name = ShownText(clip=256, **OPTIONAL)
     mib = Memory(**OPTIONAL)
 
 
 class GpuIn(Message):
     shape = reports.GpuReport
     uuid = Text(min_length=1, max_length=128, allow_blank=False)
-    index = Whole(max_value=SMALL, **OPTIONAL)
-    vendor = Text(clip=64, **OPTIONAL)
-    model = Text(clip=128, **OPTIONAL)
+    index = ShownWhole(max_value=SMALL, **OPTIONAL)
+    vendor = ShownText(clip=64, **OPTIONAL)
+    model = ShownText(clip=128, **OPTIONAL)
     total_vram_mib = Memory(**OPTIONAL)
     free_vram_mib = Memory(**OPTIONAL)
-    ours = listed(OursOnGpuIn, at_most=1000, required=False, default=list)
-    foreign = listed(ForeignOnGpuIn, at_most=1000, required=False, default=list)
-    utilization_pct = Number(min_value=0, max_value=100, **OPTIONAL)
-    temperature_c = Number(**OPTIONAL)
-    power_w = Number(min_value=0, **OPTIONAL)
-    compute_capability = Text(clip=16, **OPTIONAL)
+    ours = listed(OursOnGpuIn, at_most=1000, **OPTIONAL)
+    foreign = listed(ForeignOnGpuIn, at_most=1000, **OPTIONAL)
+    utilization_pct = ShownNumber(min_value=0, max_value=100, **OPTIONAL)
+    temperature_c = ShownNumber(min_value=-273.15, max_value=1000, **OPTIONAL)
+    power_w = ShownNumber(min_value=0, max_value=1_000_000, **OPTIONAL)
+    compute_capability = ShownText(clip=16, **OPTIONAL)
     mig = Flag(**OPTIONAL)
     healthy = Flag(**OPTIONAL)
-    error = Text(clip=512, **OPTIONAL)
+    error = ShownText(clip=512, **OPTIONAL)
     simulated = Flag(required=False, default=False)
+
+    def shaped(self, values: dict[str, Any]) -> Any:
+        return super().shaped(values | {"ours": values["ours"] or [], "foreign": values["foreign"] or []})
 
 
 class DiskIn(Message):
@@ -202,6 +220,13 @@ class HeartbeatIn(Message):
     gpus = listed(GpuIn, at_most=256)
     disk = DiskIn(**OPTIONAL)
     holds = listed(HoldIn, at_most=1000, allow_null=True)
+
+
+class SignOfLifeIn(Message):
+    """What of a heartbeat proves life, however odd the rest of it is."""
+
+    session = Whole(min_value=1)
+    beat = Whole(min_value=1, max_value=BIG)
 
 
 class FreeSlotsIn(Message):

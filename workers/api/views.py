@@ -8,6 +8,7 @@ from typing import Any
 
 from django.conf import settings
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.exceptions import ValidationError
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
 from rest_framework.permissions import BasePermission
@@ -135,7 +136,10 @@ class RegisterView(WorkerView):
 
 
 class HeartbeatView(WorkerView):
-    """Prove life, renew leases, learn what to do with each."""
+    """Prove life, renew leases, learn what to do with each.
+
+    A worker that speaks is alive, even where the rest of what it says is refused.
+    """
 
     throttle_classes = (HeartbeatThrottle,)
 
@@ -143,8 +147,14 @@ class HeartbeatView(WorkerView):
         operation_id="heartbeat", request=wire.HeartbeatIn, responses={200: wire.HeartbeatOut, "default": ERROR}
     )
     def post(self, request: Request, worker_id: uuid.UUID) -> Response:
-        answer = registry.heartbeat(self.worker.pk, self.read(wire.HeartbeatIn))
-        return Response(wire.HeartbeatOut(answer).data)
+        try:
+            beat = self.read(wire.HeartbeatIn)
+        except ValidationError:
+            sign = wire.SignOfLifeIn(data=request.data)
+            if sign.is_valid():  # without its beat's number: what that beat said was not taken
+                registry.note_alive(self.worker.pk, session=sign.validated_data["session"])
+            raise
+        return Response(wire.HeartbeatOut(registry.heartbeat(self.worker.pk, beat)).data)
 
 
 class ClaimView(WorkerView):
