@@ -357,6 +357,35 @@ class TestTheCommand:
         assert given_up.value.returncode == 124
         assert worker.row.scheduling == "draining"
 
+    def test_waiting_in_vain_still_prints_how_far_it_is(
+        self, worker: WireWorker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(standing_command, "LOOK_SECONDS", 0.01)
+        _, claimed = taken(worker)
+        out = io.StringIO()
+
+        with pytest.raises(CommandError) as given_up:
+            call_command("drain", "gpu1", "--wait", "--timeout", "0", "--json", stdout=out, stderr=io.StringIO())
+
+        assert given_up.value.returncode == 124
+        outcome = json.loads(out.getvalue())
+        assert (outcome["name"], outcome["scheduling"], outcome["drain"]["complete"]) == ("gpu1", "draining", False)
+        assert [left["lease"] for left in outcome["drain"]["left"]] == [claimed["lease"]]
+
+    def test_waiting_that_somebody_ended_prints_that_it_is_open(
+        self, worker: WireWorker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        taken(worker)
+        monkeypatch.setattr(standing_command, "sleep", lambda _seconds: standing.resume(worker.row_id, actor=None))
+        out = io.StringIO()
+
+        with pytest.raises(CommandError, match="opened again") as given_up:
+            call_command("drain", "gpu1", "--wait", "--json", stdout=out, stderr=io.StringIO())
+
+        assert given_up.value.returncode == 1
+        outcome = json.loads(out.getvalue())
+        assert (outcome["scheduling"], outcome["drain"]) == ("open", None)
+
     def test_waiting_does_not_believe_a_silent_worker(
         self, worker: WireWorker, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -20,7 +20,8 @@ TIMED_OUT = 124  # the exit status, as timeout(1) has it
 class StandingCommand(BaseCommand):
     """One act on one worker, by its name. Audited as an act of the command line.
 
-    Acts after which something runs out can wait for that: progress goes to stderr, the outcome alone to stdout.
+    Acts after which something runs out can wait for that: progress goes to stderr, the outcome alone to stdout. With
+    --json the outcome is printed also where waiting was given up.
     """
 
     act: ClassVar[str]
@@ -44,8 +45,9 @@ class StandingCommand(BaseCommand):
             worker = standing.ACTS[self.act](worker.pk, actor=None, reason=options["reason"])
         except WorkerError as error:
             raise CommandError(str(error)) from None
+        given_up = None
         if options.get("wait"):
-            line = self._wait(worker, options["timeout"])
+            line, given_up = self._wait(worker, options["timeout"])
         else:
             line, _now = line_of(worker)
         if options["json"]:
@@ -58,27 +60,36 @@ class StandingCommand(BaseCommand):
                 "drain": None if line.drain is None else line.drain.as_json(),
             }
             self.stdout.write(json.dumps(outcome))
-        elif options.get("wait"):
+        if given_up is not None:
+            raise given_up
+        if options["json"]:
+            return
+        if options.get("wait"):
             self.stdout.write(f"{worker.name}: {_progress(line)}")
         else:
             self.stdout.write(self.done.format(name=worker.name, jobs=touched))
 
-    def _wait(self, worker: Worker, timeout_seconds: float | None) -> WorkerLine:
-        """Return when the worker says that it has nothing left. Raises CommandError when that takes too long."""
+    def _wait(self, worker: Worker, timeout_seconds: float | None) -> tuple[WorkerLine, CommandError | None]:
+        """Return when the worker says that it has nothing left, or why that is waited for no longer.
+
+        With the worker as it is then.
+        """
         deadline = None if timeout_seconds is None else monotonic() + timeout_seconds
         told = ""
         while True:
             worker.refresh_from_db()
             line, _now = line_of(worker)
             if line.drain is None:
-                raise CommandError(f"{worker.name} was opened again meanwhile.")
+                return line, CommandError(f"{worker.name} was opened again meanwhile.")
             if line.drain.complete:
-                return line
+                return line, None
             if (progress := _progress(line)) != told:
                 self.stderr.write(f"{worker.name}: {progress}")
                 told = progress
             if deadline is not None and monotonic() >= deadline:
-                raise CommandError(f"{worker.name} after {timeout_seconds:g} s: {progress}", returncode=TIMED_OUT)
+                return line, CommandError(
+                    f"{worker.name} after {timeout_seconds:g} s: {progress}", returncode=TIMED_OUT
+                )
             sleep(LOOK_SECONDS)
 
 
