@@ -185,6 +185,16 @@ def test_remote_workers_are_refused_while_the_feature_is_off(settings: Any) -> N
     assert EnrollmentToken.objects.get(pk=remote.row.pk).used_at is None  # and works when it is on again
 
 
+def test_a_refusal_that_is_meant_is_no_error_in_the_log(settings: Any, caplog: pytest.LogCaptureFixture) -> None:
+    token = enrollment.issue_token("gpu1").token
+    settings.OPENFACE_GPU_WORKERS_ENABLED = False
+
+    refused = call(token)
+
+    assert refused.status_code == 503
+    assert [record.getMessage() for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == []
+
+
 def test_issuing_is_audited_without_the_token() -> None:
     enrollment.issue_token("gpu1", gateway_url="http://10.0.0.5:8787")
 

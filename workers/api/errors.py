@@ -149,7 +149,10 @@ def _invalid(errors: dict[str, list[str]]) -> Response:
 
 
 def _later(status: int, code: str, detail: str, seconds: float) -> Response:
-    return _answer(status, code, detail, {"Retry-After": str(max(1, math.ceil(seconds)))})
+    answer = _answer(status, code, detail, {"Retry-After": str(max(1, math.ceil(seconds)))})
+    # An answer that we meant is no error of ours: without this, Django logs each 503 as one.
+    answer._has_been_logged = True  # type: ignore[attr-defined]
+    return answer
 
 
 def _answer(status: int, code: str, detail: str, headers: dict[str, str] | None = None, /, **more: Any) -> Response:
