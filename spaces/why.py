@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Reader:
-    """What somebody may know: the Spaces he sees; processes and addresses of the machines are the operator's alone."""
+    """What somebody may know: the Spaces he sees; what machines tell of themselves is the operator's."""
 
     spaces: Collection[str]  # "owner/name"
     operator: bool = False
@@ -109,7 +109,7 @@ def _worker_sentence(reason: WorkerReason, reader: Reader, now: datetime) -> str
     sentence = said or (reason.sentence if reader.operator else words.worker_refusal("not_now")) or ""
     if reason.code == "gateway_unreachable" and reader.operator and reason.offer.gateway_detail:
         sentence = f"{sentence} ({reason.offer.gateway_detail})"
-    if reason.code == "worker_paused" and reason.offer.paused_reason:
+    if reason.code == "worker_paused" and reader.operator and reason.offer.paused_reason:
         sentence = f"{sentence} ({reason.offer.paused_reason})"
     return sentence
 
@@ -130,7 +130,7 @@ def _gpu_row(reason: WorkerReason, refusal: GpuRefusal, reader: Reader) -> Row:
     if not sentence:  # a code that is not known here
         sentence = (refusal.sentence if reader.operator else words.gpu_refusal("not_now")) or ""
     if refusal.code == "gpu_foreign_use" and reader.operator and gpu.foreign:
-        names = ", ".join(f"{name}, pid {pid}" for pid, name, _mib in gpu.foreign[:3])
+        names = ", ".join(f"{name}, pid {pid}" if pid else name for pid, name, _mib in gpu.foreign[:3])
         sentence = f"{sentence} ({names})"
     if refusal.code == "gpu_unhealthy" and reader.operator and gpu.error:
         sentence = f"{sentence} ({gpu.error})"

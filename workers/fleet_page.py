@@ -172,7 +172,10 @@ def _remarks(line: WorkerLine, reader: Reader) -> list[str]:
         if worker.scheduling_reason:
             remarks.append(worker.scheduling_reason)
     if not worker.accepting and worker.paused_reason:
-        remarks.append(_("Paused: %(reason)s") % {"reason": worker.paused_reason})
+        told = reader.operator  # it is free text of whoever owns the machine
+        remarks.append(
+            _("Paused: %(reason)s") % {"reason": worker.paused_reason} if told else _("Paused by its owner.")
+        )
     return remarks
 
 

@@ -102,6 +102,15 @@ def test_processes_of_the_machine_are_the_operators_business(worker: WireWorker)
     assert "127.0.0.1:18787" in operator and "18787" not in visitor
 
 
+def test_what_a_worker_says_of_its_pause_is_the_operators_business(worker: WireWorker) -> None:
+    worker.heartbeat(accepting=False, paused_reason="rendering secret-film")
+
+    visitor, operator = fleet(signed_in()), fleet(signed_in(is_staff=True))
+
+    assert "secret-film" not in visitor and "Paused by its owner." in visitor
+    assert "Paused: rendering secret-film" in operator
+
+
 def test_what_needs_a_look_comes_first() -> None:
     WorkerFactory.create(name="fine")
     WorkerFactory.create(name="leaving", scheduling=Worker.Scheduling.DRAINING, inventory=[])

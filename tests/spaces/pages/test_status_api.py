@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from jobs.lifecycle import cut_off_worker
 from spaces import placement, words
 from spaces.models import Space
 from tests.factories import GpuWorkerFactory, JobFactory, RequirementFactory, UptimeFactory
@@ -52,6 +53,20 @@ def test_a_space_that_waits_tells_place_needs_and_reasons(carol: Client) -> None
     }
 
 
+def test_what_put_a_space_into_the_line_is_not_why_it_waits_now(carol: Client, worker: Worker) -> None:
+    UptimeFactory.create()
+    runs.submit(make_space("alice/notes"))
+    attempt = runs.claim(worker)
+    cut_off_worker(worker.pk, reason_code="gpu_workers_disabled", reason="They were switched off.", cleared=True)
+    attempt.job.refresh_from_db()
+    assert (attempt.job.state, attempt.job.reason_code) == ("queued", "gpu_workers_disabled")
+
+    found = status(carol, "alice/notes")
+
+    assert found["waiting"]["code"] == "about_to_start"
+    assert (found["reason_code"], found["reason"]) == ("", "")
+
+
 def test_the_place_is_counted_to_a_hundred(carol: Client) -> None:
     JobFactory.create_batch(101)
     runs.submit(make_space("alice/notes"))
@@ -76,6 +91,29 @@ def test_names_of_private_spaces_and_processes_are_for_those_who_may_know(carol:
     assert "quiet" not in for_carol and "hushhush" not in for_carol
     assert "a Space you cannot see" in for_carol
     assert "dora/quiet" in for_otto and "hushhush, pid 48213" in for_otto
+
+
+def test_why_its_owner_paused_a_worker_is_for_operators(passer_by: Client, otto: Client) -> None:
+    UptimeFactory.create()
+    GpuWorkerFactory.create(name="atlas", accepting=False, paused_reason="rendering secret-film")
+    runs.submit(make_space("alice/waits"), requirement=runs.GPU)
+
+    (told,) = status(passer_by, "alice/waits")["waiting"]["workers"]
+    (known,) = status(otto, "alice/waits")["waiting"]["workers"]
+
+    assert (told["reason"], known["reason"]) == ("Paused by its owner.", "Paused by its owner. (rendering secret-film)")
+    assert "secret-film" not in passer_by.get("/spaces/alice/waits/").content.decode()
+
+
+def test_a_process_without_a_number_is_named_without_one(otto: Client) -> None:
+    UptimeFactory.create()
+    foreign = [{"pid": None, "name": "blender", "mib": 20_000}]
+    GpuWorkerFactory.create(name="atlas", gpus=[{"foreign": foreign, "free_vram_mib": 4_000}])
+    runs.submit(make_space("alice/waits"), requirement=runs.GPU)
+
+    (row,) = status(otto, "alice/waits")["waiting"]["workers"]
+
+    assert row["reason"].endswith("(blender)")
 
 
 def test_the_older_job_for_which_gpus_are_kept_is_named_only_to_who_may_know(
