@@ -36,8 +36,13 @@ def status(request: HttpRequest, owner: str, name: str) -> HttpResponseBase:
 
 
 def status_of(page: SpacePage, user: Person) -> dict[str, Any]:
-    """Where the Space stands, for this reader: sentences name no Space or process of which he may not know."""
+    """Where the Space stands, for this reader: sentences name no Space or process of which he may not know.
+
+    While it waits, the reason is that of `waiting` alone: what put it into the line is history, and may be long over.
+    """
     job = page.job
+    waiting = _waiting(page, user)
+    caused = job if waiting is None else None
     return {
         "space": str(page.space),
         "state": page.state,
@@ -49,10 +54,10 @@ def status_of(page: SpacePage, user: Person) -> dict[str, Any]:
         "worker": job.worker.name if job is not None and job.worker is not None else None,
         "gpus": [{"uuid": gpu.uuid, "name": gpu.name, "simulated": gpu.simulated} for gpu in page.gpus],
         "since": job.state_since.isoformat() if job is not None else None,
-        "reason_code": job.reason_code if job is not None else "",
-        "reason": words.reason(job.reason_code, job.reason) if job is not None else "",
+        "reason_code": caused.reason_code if caused is not None else "",
+        "reason": words.reason(caused.reason_code, caused.reason) if caused is not None else "",
         "url": page.app_url,
-        "waiting": _waiting(page, user),
+        "waiting": waiting,
     }
 
 
