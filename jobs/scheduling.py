@@ -271,7 +271,7 @@ def _sentence(code: str, facts: dict[str, Any]) -> str:
         case "gpu_gone":
             return "the driver does not list it any more"
         case "gpu_elsewhere":
-            return f"{facts['other']} reports the same GPU since"
+            return f"{facts['other']} has reported the same GPU since"
         case "gpu_unhealthy":
             return str(facts["error"] or "it does not answer")
         case "gpu_recovering":

@@ -20,7 +20,7 @@ EVENT = "vram_exceeded"
 def sentence(facts: Mapping[str, Any], *, reader: Reader) -> str:
     """Return what was used of what was reserved and where, and who is at risk by it, as far as the reader may know."""
     gpu = facts["gpu"]
-    said = _("It uses %(used)s of %(reserved)s reserved on %(gpu)s.") % {
+    said = _("It uses %(used)s; %(reserved)s are reserved on %(gpu)s.") % {
         "used": gigabytes(facts["used_mib"]),
         "reserved": gigabytes(facts["reserved_mib"]),
         "gpu": words.gpu_name(gpu["index"], gpu["model"]),

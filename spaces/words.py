@@ -240,7 +240,7 @@ GPU_REFUSALS: Mapping[str, _StrPromise] = {
         "Given as a whole, since what each job uses cannot be measured there: reserved for %(holders)s."
     ),
     "gpu_size_unknown": gettext_lazy("Its driver does not tell how much memory it has."),
-    "gpu_elsewhere": gettext_lazy("%(other)s reports the same GPU since."),
+    "gpu_elsewhere": gettext_lazy("%(other)s has reported the same GPU since."),
     "gpu_recovering": gettext_lazy("Failed a moment ago; used again after %(missing)d more good reports."),
     "gpu_free_alone": gettext_lazy("Free, but %(needed)d GPUs are needed at once."),
     "not_now": gettext_lazy("Not to be had now."),  # for a code that is not known here

@@ -52,11 +52,11 @@ def end_overuse(reservation_id: int) -> None:
 
 def _sentence(reservation: Reservation, used_mib: int, neighbours: int) -> str:
     model = reservation.gpu.model or "the GPU"
-    what = f"It uses {gigabytes(used_mib)} of {gigabytes(reservation.mib)} reserved on {model}"
+    what = f"It uses {gigabytes(used_mib)}; {gigabytes(reservation.mib)} are reserved on {model}."
     match neighbours:
         case 0:
-            return f"{what}; nobody else is on that GPU."
+            return f"{what} Nobody else is on that GPU."
         case 1:
-            return f"{what}; another Space on that GPU is at risk."
+            return f"{what} Another Space on that GPU is at risk."
         case _:
-            return f"{what}; {neighbours} other Spaces on that GPU are at risk."
+            return f"{what} {neighbours} other Spaces on that GPU are at risk."

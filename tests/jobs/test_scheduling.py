@@ -184,7 +184,7 @@ class TestRefusals:
                 "gpu_recovering",
                 "gpu1 / RTX 4090: it failed a moment ago, and is used again after 2 more good reports",
             ),
-            (gpu(elsewhere="gpu2"), need(), "gpu_elsewhere", "gpu1 / RTX 4090: gpu2 reports the same GPU since"),
+            (gpu(elsewhere="gpu2"), need(), "gpu_elsewhere", "gpu1 / RTX 4090: gpu2 has reported the same GPU since"),
             (
                 gpu(simulated=True),
                 need(),

@@ -249,7 +249,7 @@ class TestFlags:
 
         page = fleet()
 
-        assert "gpu2 reports the same GPU since." in page
+        assert "gpu2 has reported the same GPU since." in page
         assert "gpu1 reported the same GPU too." in page
 
     def test_a_lost_gpu_shows_by_the_drivers_own_count(self) -> None:

@@ -63,7 +63,7 @@ def test_an_excess_is_told_once_with_the_neighbours_at_risk(worker: WireWorker) 
     assert event.facts["at_risk"] == ["bob/lab", "carol/app"]
     assert (event.facts["used_mib"], event.facts["reserved_mib"]) == (9_318, RESERVED)
     assert event.reason == (
-        "It uses 9.1 GB of 6.0 GB reserved on NVIDIA GeForce RTX 4090; 2 other Spaces on that GPU are at risk."
+        "It uses 9.1 GB; 6.0 GB are reserved on NVIDIA GeForce RTX 4090. 2 other Spaces on that GPU are at risk."
     )
 
 

@@ -41,7 +41,7 @@ def reasons(client: Client) -> str:
 
 
 def test_an_operator_reads_all_names(shared_gpu: Worker, otto: Client) -> None:
-    assert reasons(otto) == ("It uses 9.1 GB of 6.0 GB reserved on GPU 0 RTX 4090. At risk: alice/mine, bob/secret.")
+    assert reasons(otto) == ("It uses 9.1 GB; 6.0 GB are reserved on GPU 0 RTX 4090. At risk: alice/mine, bob/secret.")
 
 
 def test_an_owner_reads_the_names_he_may_know(shared_gpu: Worker, alice: Client) -> None:
@@ -72,7 +72,7 @@ def test_a_gpu_without_neighbours_puts_nobody_at_risk(shared_gpu: Worker, alice:
         }
     )
 
-    assert reasons(alice) == "It uses 9.1 GB of 6.0 GB reserved on GPU 0 RTX 4090. Nobody else is on that GPU."
+    assert reasons(alice) == "It uses 9.1 GB; 6.0 GB are reserved on GPU 0 RTX 4090. Nobody else is on that GPU."
 
 
 def test_it_is_japanese_for_japanese_readers(shared_gpu: Worker, alice: Client) -> None:
