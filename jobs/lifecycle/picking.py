@@ -26,6 +26,7 @@ _END_OF_LINE = 2**63 - 1
 # locks the oldest and re-checks it. Nothing but the key must offer itself to the planner there: by a join, by the bare
 # `seq` or by bare conditions it would, with some statistics, walk the whole line once more (hence CASE and the zero).
 # The lock leaves room for the key-share locks of event inserts: behind those, SKIP LOCKED would skip a fitting job.
+# The class is checked again with the row: an operator may have placed the job anew since it was found.
 # A job that went back to the line under a lease of this very worker is not taken anew by it: such a claim was late on
 # its way, and the worker has the job still, or says within two heartbeats that it has not.
 OLDEST_UNLOCKED = """
@@ -44,6 +45,9 @@ OLDEST_UNLOCKED = """
     ))
     AND CASE WHEN j.state = 'queued' AND j.blocked_by_id IS NULL AND j.attempts < %s AND NOT EXISTS (
         SELECT FROM jobs_lease l WHERE l.job_id = j.id AND l.released_at IS NULL AND l.worker_id = %s
+    ) AND EXISTS (
+        SELECT FROM unnest(%s::bigint[], %s::boolean[], %s::bigint[]) AS c (requirement_id, only_batch, before)
+        WHERE c.requirement_id = j.requirement_id AND j.seq < c.before AND (NOT c.only_batch OR j.mode = 'batch')
     ) THEN true ELSE false END
     ORDER BY j.seq + 0
     LIMIT 1
@@ -80,7 +84,7 @@ def pick(offer: WorkerOffer) -> Picked | None:
         return None
     classes = [list(takeable), [c.only_batch for c in takeable.values()], [c.before for c in takeable.values()]]
     for limit in HEADS:
-        found_by = [*classes, MAX_ATTEMPTS, limit, limit, MAX_ATTEMPTS, offer.worker_id]
+        found_by = [*classes, MAX_ATTEMPTS, limit, limit, MAX_ATTEMPTS, offer.worker_id, *classes]
         for job in Job.objects.raw(OLDEST_UNLOCKED, found_by):
             at: datetime = job.picked_at  # type: ignore[attr-defined]  # the query's own column
             found = takeable[job.requirement_id]

@@ -75,7 +75,8 @@ def heads_plan() -> dict[str, Any]:
 def oldest_plan(classes: list[int]) -> dict[str, Any]:
     ends = [picking._END_OF_LINE] * len(classes)
     limits = [patience.MAX_ATTEMPTS, AT_ONCE, AT_ONCE, patience.MAX_ATTEMPTS]
-    return plan_of(picking.OLDEST_UNLOCKED, [classes, [False] * len(classes), ends, *limits, uuid.uuid4()])
+    takeable = [classes, [False] * len(classes), ends]
+    return plan_of(picking.OLDEST_UNLOCKED, [*takeable, *limits, uuid.uuid4(), *takeable])
 
 
 def rows_read(plan: dict[str, Any]) -> int:
