@@ -19,7 +19,7 @@ import tempfile
 
 # Schedules per seed: a failure is made again by running so many at most.
 BATCH = 50
-HTTP_BATCH = 30
+HTTP_BATCH = 25
 ENVIRONMENT = {
     "DJANGO_SETTINGS_MODULE": "openface.settings",
     "SECRET_KEY": "chaos-only-" + "k" * 50,

@@ -43,6 +43,7 @@ class Task:
     vram_mib: int | None
     phase: str = "leased"
     next_seq: int = 1
+    confirmed_through: int = 0  # the last event that the control plane said it has
     pending: list[Said] = field(default_factory=list)
     wish: str = ""  # "stop": end and tell; "lost": end and tell nobody
     on_hold: bool = False  # the control plane does not know the lease
@@ -174,6 +175,7 @@ class SimulatedWorker:
     def beat(self, loss: Loss = Loss.NONE) -> None:
         def call() -> None:
             self.beat_number += 1
+            confirmed = {task.lease: task.confirmed_through for task in self.tasks()}
             answer = self.wire.heartbeat(
                 self.session,
                 self.beat_number,
@@ -185,6 +187,7 @@ class SimulatedWorker:
             self._heard = self._words()
             self.told_paused = self.paused is not None
             self._take(answer.standing, answer.told)
+            self._compare(confirmed)
             self._confirm()
 
         if not self.registered:
@@ -220,6 +223,7 @@ class SimulatedWorker:
             batch = list(task.pending)
             receipt = self.wire.report(self.session, task.job, task.lease, batch, loss=self._loss(loss))
             task.pending = [said for said in task.pending if said.seq > receipt.accepted_through]
+            task.confirmed_through = receipt.accepted_through
             if receipt.stop and task.wish == "":
                 task.wish = "stop"
 
@@ -386,6 +390,18 @@ class SimulatedWorker:
                 self.told_to_remove.add(each.lease)
             elif each.want == "stop" and task.wish == "":
                 task.wish = "stop"
+
+    def _compare(self, confirmed: dict[uuid.UUID, int]) -> None:
+        """Tell anew where a job is whose confirmed events the control plane expects again: its database was restored.
+        `confirmed`: what it had confirmed when it was asked.
+        """
+        for lease, through in confirmed.items():
+            task, told = self.journal.get(lease), self._told.get(lease)
+            if task is None or told is None or told.next_seq is None or task.confirmed_through != through:
+                continue
+            if told.next_seq <= through:
+                task.confirmed_through = told.next_seq - 1
+                task.align(told.next_seq)
 
     def _take_inventory(self) -> None:
         """What goes on of a former process: what has a container, and what has ended and is not told yet."""
