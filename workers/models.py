@@ -15,6 +15,14 @@ from django.db.models.functions import Lower, Now
 GOOD_REPORTS = 3
 
 
+class WorkerQuerySet(models.QuerySet["Worker"]):
+    def online(self, *, now: datetime, up_since: datetime) -> WorkerQuerySet:
+        """Those whose `is_online` is true, for where a thousand of them are only counted."""
+        oldest = now - timedelta(seconds=settings.OPENFACE_GPU_WORKER_STALE_SECONDS)
+        heard = Q(last_seen_at__isnull=False) if up_since > oldest else Q(last_seen_at__gt=oldest)
+        return self.filter(heard, revoked_at=None)
+
+
 class Worker(models.Model):
     """A GPU machine that may claim jobs. Its standing is three facts: `scheduling`, heard of or not, `revoked_at`."""
 
@@ -71,6 +79,8 @@ class Worker(models.Model):
         null=True, blank=True, help_text="leases that its last report listed; null where its engine did not answer"
     )
     foreign_leases = models.JSONField(default=list, blank=True, help_text="leases it holds that we do not know")
+
+    objects = WorkerQuerySet.as_manager()
 
     class Meta:
         constraints = [models.UniqueConstraint(Lower("name"), name="one_worker_per_name")]
