@@ -152,6 +152,13 @@ class Job(models.Model):
                 condition=Q(state=JobState.QUEUED.value, blocked_by__isnull=True),
                 name="job_queue_by_class",
             ),
+            # The same for a worker that takes batch jobs only (its gateway is closed): nobody else names the mode, so
+            # the planner has it for nothing else.
+            models.Index(
+                fields=["requirement", "seq"],
+                condition=Q(state=JobState.QUEUED.value, blocked_by__isnull=True, mode="batch"),
+                name="job_batch_queue_by_class",
+            ),
             models.Index(fields=["worker"], condition=Q(state__in=_values(ACTIVE)), name="job_active_by_worker"),
             models.Index(fields=["space", "-seq"], name="job_newest_of_space"),
         ]
@@ -188,7 +195,6 @@ class Lease(models.Model):
     released_at = models.DateTimeField(null=True, blank=True)
     cleared_at = models.DateTimeField(null=True, blank=True)
     accepted_through = models.PositiveIntegerField(default=0, help_text="seq of the last event taken")
-    last_hold = models.JSONField(null=True, blank=True, help_text="what the worker last said of it in holds")
     unlisted_beats = models.PositiveSmallIntegerField(default=0, help_text="heartbeats in a row that did not list it")
     log_incomplete = models.BooleanField(default=False)
 

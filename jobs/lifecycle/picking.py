@@ -22,9 +22,11 @@ from jobs.scheduling import Placement, Refusal, WorkerOffer
 HEADS = (4, 64, 1024)
 _END_OF_LINE = 2**63 - 1
 
-# The inner look-up walks one partial index per class and takes no lock; the outer fetches a few rows by their keys,
-# locks the oldest and re-checks it. Nothing but the key must offer itself to the planner there: by a join, by the bare
-# `seq` or by bare conditions it would, with some statistics, walk the whole line once more (hence CASE and the zero).
+# The inner look-up walks one partial index per class and takes no lock. Where only batch jobs may be taken it is the
+# index that has those alone, for any number of services may stand before them; of its two halves one is never run. The
+# outer fetches a few rows by their keys, locks the oldest and re-checks it. Nothing but the key must offer itself to
+# the planner there: by a join, by the bare `seq` or by bare conditions it would, with some statistics, walk the whole
+# line once more (hence CASE and the zero).
 # The lock leaves room for the key-share locks of event inserts: behind those, SKIP LOCKED would skip a fitting job.
 # The class is checked again with the row: an operator may have placed the job anew since it was found.
 # A job that went back to the line under a lease of this very worker is not taken anew by it: such a claim was late on
@@ -36,10 +38,17 @@ OLDEST_UNLOCKED = """
         SELECT head.id
         FROM unnest(%s::bigint[], %s::boolean[], %s::bigint[]) AS c (requirement_id, only_batch, before)
         CROSS JOIN LATERAL (
-            SELECT id, seq FROM jobs_job
-            WHERE requirement_id = c.requirement_id AND state = 'queued' AND blocked_by_id IS NULL
-              AND seq < c.before AND attempts < %s AND (NOT c.only_batch OR mode = 'batch')
-            ORDER BY seq LIMIT %s
+            (
+                SELECT id, seq FROM jobs_job
+                WHERE requirement_id = c.requirement_id AND state = 'queued' AND blocked_by_id IS NULL
+                  AND seq < c.before AND attempts < %s AND NOT c.only_batch
+                ORDER BY seq LIMIT %s
+            ) UNION ALL (
+                SELECT id, seq FROM jobs_job
+                WHERE requirement_id = c.requirement_id AND state = 'queued' AND blocked_by_id IS NULL
+                  AND seq < c.before AND attempts < %s AND c.only_batch AND mode = 'batch'
+                ORDER BY seq LIMIT %s
+            )
         ) head
         ORDER BY head.seq LIMIT %s
     ))
@@ -84,7 +93,8 @@ def pick(offer: WorkerOffer) -> Picked | None:
         return None
     classes = [list(takeable), [c.only_batch for c in takeable.values()], [c.before for c in takeable.values()]]
     for limit in HEADS:
-        found_by = [*classes, MAX_ATTEMPTS, limit, limit, MAX_ATTEMPTS, offer.worker_id, *classes]
+        halves = [MAX_ATTEMPTS, limit] * 2
+        found_by = [*classes, *halves, limit, MAX_ATTEMPTS, offer.worker_id, *classes]
         for job in Job.objects.raw(OLDEST_UNLOCKED, found_by):
             at: datetime = job.picked_at  # type: ignore[attr-defined]  # the query's own column
             found = takeable[job.requirement_id]
