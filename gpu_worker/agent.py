@@ -37,7 +37,8 @@ from gpu_worker.errors import (
 )
 from gpu_worker.executor import Executor
 from gpu_worker.gateway import Gateway
-from gpu_worker.gpus import GpuProbe, NvmlProbe, SimulatedProbe, read_simulated
+from gpu_worker.gpu_report import GpuProbe
+from gpu_worker.gpus import NvmlProbe
 from gpu_worker.heartbeat import Heartbeat
 from gpu_worker.holdings import Holdings
 from gpu_worker.inventory import record_from_labels, take_inventory
@@ -48,6 +49,7 @@ from gpu_worker.processes import ProcessExecutor
 from gpu_worker.protocol import Claim
 from gpu_worker.runner import JobRunner
 from gpu_worker.signals import SignalListener
+from gpu_worker.simulated_gpus import SimulatedProbe, read_simulated
 from gpu_worker.source import SourceFetcher
 from gpu_worker.wishes import LOST, SHUTDOWN, Wish
 from gpu_worker.workshop import Workshop

@@ -37,6 +37,8 @@ class WorkerConfig:
     data_dir: Path = DEFAULT_DATA_DIR
     executor: str = "docker"
     simulate_gpus: Path | None = None
+    quiet_above_mib: int | None = None
+    """No GPU job is taken while others use more of a GPU; 0: more than a desktop needs; None: whatever they use."""
     limit_defaults: LimitDefaults = field(default_factory=LimitDefaults)
     """For jobs that bring no limits of their own."""
     unknown_lease_seconds: int = DEFAULT_UNKNOWN_LEASE_SECONDS
@@ -72,6 +74,7 @@ def load(environ: Mapping[str, str], overrides: Mapping[str, str | None] | None 
         data_dir=Path(merged.get("WORKER_DATA_DIR", str(DEFAULT_DATA_DIR))).absolute(),
         executor=_executor(merged),
         simulate_gpus=_existing_file(merged, "OPENFACE_SIMULATE_GPUS"),
+        quiet_above_mib=_quiet_above(merged),
         limit_defaults=_limit_defaults(merged),
         unknown_lease_seconds=_number(
             merged, "UNKNOWN_LEASE_SECONDS", DEFAULT_UNKNOWN_LEASE_SECONDS, highest=366 * 24 * 3600
@@ -136,6 +139,17 @@ def _number(values: Mapping[str, str], name: str, default: int, *, highest: int,
         return default
     if not text.isdecimal() or not lowest <= int(text) <= highest:
         raise ConfigError(f"{name} is {text!r}; it is a whole number from {lowest} to {highest}.")
+    return int(text)
+
+
+def _quiet_above(values: Mapping[str, str]) -> int | None:
+    text = values.get("QUIET_WHEN_GPU_BUSY", "false").lower()
+    if text in ("false", "no", "off"):
+        return None
+    if text in ("true", "yes", "on"):
+        return 0
+    if not text.isdecimal() or not 1 <= int(text) <= 16 * 1024 * 1024:
+        raise ConfigError(f"QUIET_WHEN_GPU_BUSY is {text!r}; it is true, false, or a number of MiB from 1.")
     return int(text)
 
 

@@ -11,9 +11,11 @@ import requests
 from gpu_worker.config import WorkerConfig
 from gpu_worker.containers import ContainerEngine
 from gpu_worker.errors import EngineError
-from gpu_worker.gpus import NvmlProbe, SimulatedProbe
+from gpu_worker.gpu_owners import GpuOwners
+from gpu_worker.gpus import NvmlProbe
 from gpu_worker.images import find_build_tool
 from gpu_worker.protocol import DoctorCheck
+from gpu_worker.simulated_gpus import SimulatedProbe
 
 REACH_SECONDS = 5.0
 
@@ -110,7 +112,7 @@ def _process_executor(config: WorkerConfig) -> DoctorCheck:
 
 def _gpu(config: WorkerConfig) -> DoctorCheck:
     probe = SimulatedProbe(config.simulate_gpus) if config.simulate_gpus else NvmlProbe()
-    report = probe.report(lambda pid: None)
+    report = probe.report(GpuOwners())
     if not report.gpus:
         return DoctorCheck(
             "gpu",

@@ -1,213 +1,259 @@
 """What the GPUs of this machine are and do now: the only module that imports ``pynvml``.
 
-One unreadable field is None and one unreadable GPU is unhealthy; neither hides the others. A GPU is its UUID.
+One unreadable field is None and one unreadable GPU is unhealthy; neither hides the others. A GPU is its UUID, and so is
+each MIG device of one that is split up; the index is for people's eyes.
 """
 
 from __future__ import annotations
 
-import json
+import ctypes
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import pynvml
 
-from gpu_worker.errors import ConfigError, WireError
-from gpu_worker.protocol import Fields, ForeignProcess, Gpu, GpuUse
+from gpu_worker.gpu_owners import GpuOwners
+from gpu_worker.gpu_report import CELSIUS, PERCENT, WATTS, GpuReport, within
+from gpu_worker.kernel_driver import KernelDriver
+from gpu_worker.protocol import ForeignProcess, Gpu, GpuUse
 
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 MIB = 1024 * 1024
-# What a reading can be; outside of that it is not known.
-PERCENT, CELSIUS, WATTS = (0, 100), (-273.15, 1000), (0, 1_000_000)
-LeaseOfPid = Callable[[int], str | None]
-"""The lease whose app a host pid belongs to, None for a foreign process."""
+MOST_FOREIGN = 100  # processes told of one GPU, the largest first; the control plane refuses lists without an end
+# Where Windows puts the library for WSL2; not every container and service has it on its loader's path.
+WSL_LIBRARY = Path("/usr/lib/wsl/lib/libnvidia-ml.so.1")
 
-
-@dataclass(frozen=True)
-class GpuReport:
-    gpus: tuple[Gpu, ...] = ()
-    count: int | None = 0
-    """The driver's own count, so that a lost GPU shows as a difference; None: not known."""
-    driver_version: str | None = None
-    cuda_version: str | None = None
-    error: str | None = None
-    """Why there is nothing to tell."""
-
-
-class GpuProbe(Protocol):
-    def report(self, lease_of_pid: LeaseOfPid) -> GpuReport: ...
+_LOST = {
+    pynvml.NVML_ERROR_GPU_IS_LOST: "The GPU is lost: it does not answer on its bus any more. A restart of this machine "
+    "may bring it back; its kernel log says why (Xid).",
+    pynvml.NVML_ERROR_RESET_REQUIRED: "The GPU needs a reset or a restart of this machine before it works again.",
+}
+_NO_LIBRARY = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "The NVIDIA driver's library libnvidia-ml.so.1 is not here.",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "The kernel module of the NVIDIA driver is not loaded.",
+    pynvml.NVML_ERROR_NO_PERMISSION: "This user may not use the NVIDIA driver.",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "The NVIDIA driver was updated, but the kernel still runs the old one: "
+    "no GPU can be used until this machine is restarted.",
+}
+# Answers that say nothing about the health of a GPU: it lacks the feature, or we lack the right to ask.
+_HARMLESS = frozenset(
+    {
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_NO_PERMISSION,
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        pynvml.NVML_ERROR_INVALID_ARGUMENT,
+    }
+)
 
 
 class NvmlProbe:
     """Reads NVML anew at each report, so that a driver that comes or goes is seen without a restart."""
 
-    def report(self, lease_of_pid: LeaseOfPid) -> GpuReport:
+    def __init__(self, driver: KernelDriver | None = None) -> None:
+        self._driver = driver or KernelDriver()
+
+    def report(self, owners: GpuOwners) -> GpuReport:
         try:
-            pynvml.nvmlInit()
+            _initialize()
         except pynvml.NVMLError as problem:
-            return GpuReport(error=str(problem))
+            return self._without_library(problem)
         try:
-            count = _read(pynvml.nvmlDeviceGetCount)
-            gpus = tuple(self._gpu(index, lease_of_pid) for index in range(count or 0))
-            return GpuReport(
-                gpus=tuple(gpu for gpu in gpus if gpu is not None),
-                count=count,
-                driver_version=_text(_read(pynvml.nvmlSystemGetDriverVersion)),
-                cuda_version=_cuda(_read(pynvml.nvmlSystemGetCudaDriverVersion_v2)),
-            )
+            return self._report(owners)
         finally:
-            _read(pynvml.nvmlShutdown)
+            _try(pynvml.nvmlShutdown)
 
-    def _gpu(self, index: int, lease_of_pid: LeaseOfPid) -> Gpu | None:
-        try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
-        except (pynvml.NVMLError, UnicodeDecodeError) as problem:
-            # without its UUID it cannot be named; the difference to the driver's count tells of it
-            logger.warning(
-                "gpu unreadable", extra={"action": "gpu_unreadable", "index": index, "problem": str(problem)}
-            )
-            return None
-        if uuid is None:
-            return None
-        memory, failure = _try(pynvml.nvmlDeviceGetMemoryInfo, handle)
-        capability = _read(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
-        utilization = _read(pynvml.nvmlDeviceGetUtilizationRates, handle)
-        power = _read(pynvml.nvmlDeviceGetPowerUsage, handle)
-        mig = _read(pynvml.nvmlDeviceGetMigMode, handle)
-        ours, foreign = _processes(handle, lease_of_pid)
-        lost = failure is not None and failure.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_UNKNOWN)
-        return Gpu(
-            uuid=uuid,
-            index=index,
-            vendor="NVIDIA",
-            model=_text(_read(pynvml.nvmlDeviceGetName, handle)),
-            total_vram_mib=None if memory is None else int(memory.total) // MIB,
-            free_vram_mib=None if memory is None else int(memory.free) // MIB,
-            ours=ours,
-            foreign=foreign,
-            utilization_pct=None if utilization is None else _within(PERCENT, utilization.gpu),
-            temperature_c=_within(CELSIUS, _read(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU)),
-            power_w=None if power is None else _within(WATTS, power / 1000),
-            compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
-            mig=None if mig is None else bool(mig[0]),
-            healthy=not lost,
-            error=str(failure) if lost else None,
-        )
-
-
-class SimulatedProbe:
-    """GPUs from a JSON file, read again at each report. Marked as simulated wherever they are shown."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def report(self, lease_of_pid: LeaseOfPid) -> GpuReport:
-        try:
-            return read_simulated(self._file)
-        except ConfigError as problem:
-            return GpuReport(count=None, error=str(problem))
-
-
-def read_simulated(file: Path) -> GpuReport:
-    """The GPUs that *file* describes. Raises ConfigError with a sentence."""
-    try:
-        content = Fields(json.loads(file.read_text()), "the file")
-        gpus = tuple(_simulated(place, entry) for place, entry in enumerate(content.objects("gpus")))
+    def _report(self, owners: GpuOwners) -> GpuReport:
+        cards = _try(pynvml.nvmlDeviceGetCount)[0]
+        gpus = [gpu for index in range(cards or 0) for gpu in self._card(index, cards or 0, owners)]
+        if (outdated := self._driver.outdated()) is not None:
+            gpus = [replace(gpu, healthy=False, error=outdated) for gpu in gpus]
         return GpuReport(
-            gpus=gpus,
-            count=content.optional_integer("gpu_count") or len(gpus),
-            driver_version=content.optional_text("driver_version"),
-            cuda_version=content.optional_text("cuda_version"),
+            gpus=tuple(gpus),
+            count=None if cards is None else cards + sum(gpu.uuid.startswith("MIG-") for gpu in gpus),
+            driver_version=_text(_try(pynvml.nvmlSystemGetDriverVersion)[0]),
+            cuda_version=_cuda(_try(pynvml.nvmlSystemGetCudaDriverVersion_v2)[0]),
         )
-    except (OSError, ValueError, WireError) as problem:
-        raise ConfigError(f"The simulated GPUs in {file} cannot be read: {problem}") from problem
+
+    def _card(self, index: int, cards: int, owners: GpuOwners) -> list[Gpu]:
+        """A card, followed by its MIG devices; nothing where not even its name is known."""
+        handle, problem = _try(pynvml.nvmlDeviceGetHandleByIndex, index)
+        uuid = None
+        if problem is None:
+            uuid, problem = _try(pynvml.nvmlDeviceGetUUID, handle)
+        if not (name := _text(uuid)):
+            return self._unnamed(index, cards, problem)
+        card = _gpu(handle, name, index, owners)
+        if not card.mig:
+            return [card]
+        # what runs on a card that is split up is told by its parts, once
+        return [replace(card, ours=(), foreign=()), *_mig_devices(handle, card, owners)]
+
+    def _unnamed(self, index: int, cards: int, problem: Any) -> list[Gpu]:
+        """A GPU that the driver counts and the library cannot open; the kernel module may know which one it is."""
+        logger.warning("gpu unreadable", extra={"action": "gpu_unreadable", "index": index, "problem": str(problem)})
+        known = self._driver.cards()
+        if len(known) != cards or (problem is not None and problem.value == pynvml.NVML_ERROR_NO_PERMISSION):
+            return []  # the difference to the driver's count tells of it
+        uuid, model = known[index].uuid, known[index].model
+        return [] if uuid is None else [_unusable(uuid, index, model, _sentence(problem))]
+
+    def _without_library(self, problem: Any) -> GpuReport:
+        """Nothing can be asked. After an update of the driver the GPUs are named all the same, as not usable."""
+        error = _NO_LIBRARY.get(problem.value) or f"The NVIDIA driver does not answer: {problem}."
+        if problem.value != pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+            return GpuReport(error=error)
+        known = self._driver.cards()
+        gpus = [_unusable(card.uuid, index, card.model, error) for index, card in enumerate(known) if card.uuid]
+        return GpuReport(gpus=tuple(gpus), count=len(known) or None, driver_version=self._driver.version(), error=error)
 
 
-def _simulated(place: int, entry: Fields) -> Gpu:
-    index, total = entry.optional_integer("index"), entry.optional_integer("total_vram_mib")
-    free = entry.optional_integer("free_vram_mib")
-    foreign = tuple(
-        ForeignProcess(other.integer("pid"), other.optional_text("name"), other.optional_integer("mib"))
-        for other in entry.objects("foreign")
-    )
+class _Readings:
+    """Reads one GPU field by field. What failed is None, and the reasons are kept."""
+
+    def __init__(self, handle: object) -> None:
+        self._handle = handle
+        self._answers = 0
+        self._failures: list[Any] = []
+
+    def read(self, call: Callable[..., _T], *arguments: object) -> _T | None:
+        value, problem = _try(call, self._handle, *arguments)
+        if problem is None:
+            self._answers += 1
+        else:
+            self._failures.append(problem)
+        return value
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the GPU cannot be used, in a sentence: it said so, or answered nothing at all."""
+        grave = [problem for problem in self._failures if problem.value in _LOST]
+        if not grave and not self._answers:
+            grave = [problem for problem in self._failures if problem.value not in _HARMLESS]
+        return _sentence(grave[0]) if grave else None
+
+
+def _gpu(handle: object, uuid: str, index: int, owners: GpuOwners) -> Gpu:
+    readings = _Readings(handle)
+    memory = readings.read(pynvml.nvmlDeviceGetMemoryInfo)
+    capability = readings.read(pynvml.nvmlDeviceGetCudaComputeCapability)
+    utilization = readings.read(pynvml.nvmlDeviceGetUtilizationRates)
+    power = readings.read(pynvml.nvmlDeviceGetPowerUsage)
+    mig = readings.read(pynvml.nvmlDeviceGetMigMode)
+    model = _text(readings.read(pynvml.nvmlDeviceGetName))
+    celsius = readings.read(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU)
+    ours, foreign = _processes(handle, uuid, owners)
     return Gpu(
-        uuid=entry.text("uuid"),
-        index=place if index is None else index,
-        vendor=entry.optional_text("vendor") or "NVIDIA",
-        model=entry.optional_text("model"),
-        total_vram_mib=total,
-        free_vram_mib=total if free is None else free,
-        ours=tuple(GpuUse(use.text("lease"), use.optional_integer("mib")) for use in entry.objects("ours")),
+        uuid=uuid,
+        index=index,
+        vendor="NVIDIA",
+        model=model,
+        total_vram_mib=None if memory is None else int(memory.total) // MIB,
+        free_vram_mib=None if memory is None else int(memory.free) // MIB,
+        ours=ours,
         foreign=foreign,
-        utilization_pct=_within(PERCENT, entry.optional_number("utilization_pct")),
-        temperature_c=_within(CELSIUS, entry.optional_number("temperature_c")),
-        power_w=_within(WATTS, entry.optional_number("power_w")),
-        compute_capability=entry.optional_text("compute_capability"),
-        mig=entry.boolean("mig", False),
-        healthy=entry.boolean("healthy", True),
-        error=entry.optional_text("error"),
-        simulated=True,
+        utilization_pct=None if utilization is None else within(PERCENT, utilization.gpu),
+        temperature_c=within(CELSIUS, celsius),
+        power_w=None if power is None else within(WATTS, power / 1000),
+        compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
+        mig=None if mig is None else bool(mig[0]),
+        healthy=readings.trouble is None,
+        error=readings.trouble,
     )
 
 
-def _processes(handle: object, lease_of_pid: LeaseOfPid) -> tuple[tuple[GpuUse, ...], tuple[ForeignProcess, ...]]:
+def _mig_devices(handle: object, card: Gpu, owners: GpuOwners) -> list[Gpu]:
+    """The parts of a split card, each a GPU of its own; what only the whole card knows is told for each of them."""
+    devices = []
+    for place in range(_try(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle)[0] or 0):
+        device, _ = _try(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place)
+        uuid = None if device is None else _text(_try(pynvml.nvmlDeviceGetUUID, device)[0])
+        if not uuid:
+            continue  # a place that is free
+        part = _gpu(device, uuid, card.index or 0, owners)
+        devices.append(
+            replace(
+                part,
+                model=part.model or f"{card.model or 'GPU'} MIG",
+                compute_capability=part.compute_capability or card.compute_capability,
+                temperature_c=part.temperature_c if part.temperature_c is not None else card.temperature_c,
+                mig=False,
+                healthy=part.healthy and card.healthy,
+                error=card.error or part.error,
+            )
+        )
+    return devices
+
+
+def _processes(handle: object, uuid: str, owners: GpuOwners) -> tuple[tuple[GpuUse, ...], tuple[ForeignProcess, ...]]:
+    """Who uses how much. Where that cannot be told, each lease of ours there uses an amount that is not known."""
+    computing, problem = _try(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
+    if problem is not None or not owners.measurable:
+        return tuple(GpuUse(lease, None) for lease in owners.leases_on(uuid)), ()
+    drawing = _try(pynvml.nvmlDeviceGetGraphicsRunningProcesses, handle)[0]
     ours: dict[str, int | None] = {}
-    foreign: dict[int, ForeignProcess] = {}
-    running = [
-        *(_read(pynvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()),
-        *(_read(pynvml.nvmlDeviceGetGraphicsRunningProcesses, handle) or ()),
-    ]
-    seen = set()
-    for process in running:
-        if process.pid in seen:
-            continue  # one that computes and draws is listed twice
-        seen.add(process.pid)
+    foreign = []
+    # one that computes and draws is listed twice
+    for process in {one.pid: one for one in (*(drawing or ()), *(computing or ()))}.values():
         mib = None if process.usedGpuMemory is None else int(process.usedGpuMemory) // MIB
-        lease = lease_of_pid(process.pid)
+        lease = owners.lease_of(process.pid)
         if lease is None:
-            foreign[process.pid] = ForeignProcess(process.pid, _name(process.pid), mib)
+            foreign.append(ForeignProcess(process.pid, process_name(process.pid), mib))
         elif mib is None or ours.get(lease, 0) is None:
             ours[lease] = None  # a sum with an unknown part is unknown
         else:
             ours[lease] = (ours.get(lease) or 0) + mib
-    return tuple(GpuUse(lease, mib) for lease, mib in ours.items()), tuple(foreign.values())
+    foreign.sort(key=lambda process: -(process.mib or 0))
+    return tuple(GpuUse(lease, mib) for lease, mib in ours.items()), tuple(foreign[:MOST_FOREIGN])
 
 
-def _name(pid: int) -> str | None:
+def process_name(pid: int) -> str | None:
     try:
         return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()  # a process may call itself anything
     except OSError:
         return None
 
 
-def _read(call: Callable[..., _T], *arguments: object) -> _T | None:
-    return _try(call, *arguments)[0]
+def _initialize() -> None:
+    """Open the driver's library, also where only Windows knows where it lies. Raises NVMLError."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as problem:
+        if problem.value != pynvml.NVML_ERROR_LIBRARY_NOT_FOUND or not WSL_LIBRARY.exists():
+            raise
+        with suppress(OSError):
+            ctypes.CDLL(str(WSL_LIBRARY))  # once loaded, the loader finds it by its name
+        pynvml.nvmlInit()
 
 
 def _try(call: Callable[..., _T], *arguments: object) -> tuple[_T | None, Any]:
+    """The answer, or None and the driver's error; (None, None) for a text that is none: the GPU is there."""
     try:
         return call(*arguments), None
     except pynvml.NVMLError as problem:
         return None, problem
     except UnicodeDecodeError:
-        return None, None  # a text that is none is not known; the GPU is there
+        return None, None
+
+
+def _sentence(problem: Any) -> str:
+    code = getattr(problem, "value", None)
+    return _LOST.get(code) or f"The driver cannot read this GPU: {problem or 'it has no readable name'}."
+
+
+def _unusable(uuid: str, index: int, model: str | None, error: str) -> Gpu:
+    return Gpu(uuid=uuid, index=index, vendor="NVIDIA", model=model, healthy=False, error=error)
 
 
 def _text(value: object) -> str | None:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return value if isinstance(value, str) else None
-
-
-def _within(bounds: tuple[float, float], value: object) -> float | None:
-    """A figure that can be true, else None: drivers in trouble tell 4294967295 % or worse."""
-    least, most = bounds
-    return float(value) if isinstance(value, (int, float)) and least <= value <= most else None
 
 
 def _cuda(version: int | None) -> str | None:

@@ -21,12 +21,13 @@ from typing import Any
 from gpu_worker import __version__
 from gpu_worker.config import WorkerConfig
 from gpu_worker.containers import ContainerEngine
-from gpu_worker.environment import LEASE_VARIABLE
 from gpu_worker.errors import EngineError
 from gpu_worker.executor import Executor, Found
-from gpu_worker.gpus import GpuProbe, GpuReport
+from gpu_worker.gpu_owners import GpuOwners
+from gpu_worker.gpu_quiet import Quiet
+from gpu_worker.gpu_report import GpuProbe, GpuReport
+from gpu_worker.host import is_wsl2, sees_processes_of_the_machine
 from gpu_worker.images import find_build_tool
-from gpu_worker.process_identity import environment_of
 from gpu_worker.protocol import JsonObject
 
 logger = logging.getLogger(__name__)
@@ -34,9 +35,6 @@ logger = logging.getLogger(__name__)
 MIB = 1024 * 1024
 OLDEST_PICTURE_BEATS = 3  # heartbeats; an older list of containers says nothing about now
 OLDEST_PICTURE_SECONDS = 10.0
-# Which namespace of process ids we are in, and what the kernel calls the machine's own (PROC_PID_INIT_INO).
-PID_NAMESPACE = Path("/proc/self/ns/pid")
-MACHINES_PID_NAMESPACE = "pid:[4026531836]"
 
 
 @dataclass(frozen=True)
@@ -56,6 +54,8 @@ class Picture:
     disk: JsonObject
     found: tuple[Found, ...] | None
     """What of ours is on the engine, in any state; None: it did not answer."""
+    quiet: str | None = None
+    """Why no GPU job is taken now although one could be: the owner of the machine uses a GPU. A sentence."""
     taken_at: float = 0.0
 
 
@@ -63,6 +63,8 @@ class Machine:
     def __init__(self, config: WorkerConfig, worker_id: str, executor: Executor, probe: GpuProbe) -> None:
         self._config, self._worker_id = config, worker_id
         self._executor, self._probe = executor, probe
+        self._quiet = Quiet(config.quiet_above_mib)
+        self._last_found: tuple[Found, ...] = ()
         self._buildkit: bool | None = None
         self._picture: Picture | None = None
         self._again = threading.Event()
@@ -99,11 +101,14 @@ class Machine:
             logger.warning("engine does not answer", extra={"action": "engine_silent", "problem": str(problem)})
             found = None
         engine = self._engine()
+        self._last_found = self._last_found if found is None else found  # a silent engine makes no app a foreign one
+        gpu = self._probe.report(GpuOwners(self._last_found, measurable=_measurable()))
         picture = Picture(
-            gpu=self._probe.report(self._lease_of_pid),
+            gpu=gpu,
             engine=engine,
             disk=self._disk(engine),
             found=found,
+            quiet=self._quiet.reason(gpu.gpus, now=taken_at),
             taken_at=taken_at,
         )
         self._picture = picture
@@ -138,10 +143,6 @@ class Machine:
             "data_free_mib": _free_mib(self._config.data_dir),
         }
 
-    def _lease_of_pid(self, pid: int) -> str | None:
-        """By the mark that every app of ours has in its environment; readable for root, or for our own processes."""
-        return environment_of(pid).get(LEASE_VARIABLE)
-
     # -- telling of it -----------------------------------------------------------------------------------------
 
     def capabilities(self, picture: Picture) -> JsonObject:
@@ -170,6 +171,7 @@ class Machine:
             "features": _features(gpu),
             "max_jobs": {"gpu": self._config.max_gpu_jobs if gpu.gpus else 0, "cpu": self._config.max_cpu_jobs},
             "gpu_count": gpu.count,
+            "gpu_paused_reason": picture.quiet,
         }
 
 
@@ -186,17 +188,14 @@ def _features(gpu: GpuReport) -> list[str]:
             features.append("simulated")
         elif not sees_processes_of_the_machine():
             features.append("no_host_pids")  # the driver's process ids mean nothing here: no use can be told apart
-    if "microsoft" in platform.release().lower():
+    if is_wsl2():
         features.append("wsl2")
     return features
 
 
-def sees_processes_of_the_machine(namespace: Path = PID_NAMESPACE) -> bool:
-    """Whether the process ids that the driver tells are ours to look up; not in a container with its own."""
-    try:
-        return os.readlink(namespace) == MACHINES_PID_NAMESPACE
-    except OSError:
-        return False
+def _measurable() -> bool:
+    """Whether the driver can tell here which process uses how much."""
+    return sees_processes_of_the_machine() and not is_wsl2()
 
 
 def _os_name() -> str:

@@ -19,6 +19,7 @@ from gpu_worker.errors import EngineError
 from gpu_worker.executor import Runtime
 from gpu_worker.gateway import Gateway
 from tests.gpu_worker.control_plane import ControlPlane
+from tests.gpu_worker.nvml import build_nvml_stub, dismiss_lookers
 from tests.gpu_worker.raw_apps import LEASE, SECRET, TOKEN, WORKER_ID, App, Serve
 from tests.gpu_worker.worker import WorkerProcess, eventually
 
@@ -121,3 +122,10 @@ def ask(worker: WorkerProcess, lease: str, path: str = "/", *, token: str | None
         return answer.status, json.loads(body) if body.startswith(b"{") else body
     finally:
         connection.close()
+
+
+@pytest.fixture(scope="module")
+def library_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The directory with the stand-in for the driver's library."""
+    yield build_nvml_stub(tmp_path_factory.mktemp("driver"))
+    dismiss_lookers()
