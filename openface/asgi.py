@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -29,6 +30,11 @@ from workers.api import calls  # noqa: E402
 
 # Django, Channels and plain ASGI each spell the types of one protocol differently.
 Application = Callable[[Any, Any, Any], Awaitable[None]]
+
+# Seconds that a thread may compute before another gets its turn. A page reads ten small answers from the database and
+# queues again behind the workers' calls after each: with Python's 5 ms its p95 was a quarter longer while a large fleet
+# beat; below 1 ms the switching itself costs more than it brings.
+sys.setswitchinterval(0.002)
 
 SIGNALS = re.compile(r"^/api/v1/workers/[0-9a-fA-F-]{36}/signals$")
 LIVE = re.compile(r"^/live/")
