@@ -27,7 +27,9 @@ def server() -> Iterator[str]:
     """A PostgreSQL of our own; yields the address of its first database."""
     with tempfile.TemporaryDirectory(prefix="openface-chaos-") as home:
         Path(home).chmod(0o755)
-        settings = {"synchronous_commit": "off", "autovacuum_naptime": "5s"}
+        # Tens of thousands of tiny statements: nobody reads what the server says of each of them meanwhile.
+        quiet = {"jit": "off", "track_activities": "off", "update_process_title": "off"}
+        settings = {"synchronous_commit": "off", "autovacuum_naptime": "5s", **quiet}
         postgres = EmbeddedPostgres(Path(home) / "postgres", durable=False, settings=settings)
         url = postgres.start()
         try:
