@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from gpu_worker.app_plan import AppPlan, read_plan
 from gpu_worker.atomic import write_private
 from gpu_worker.commands import Cancel
 from gpu_worker.environment import LEASE_VARIABLE, WORKER_VARIABLE, job_environment
@@ -61,13 +62,17 @@ class ProcessExecutor:
         cancel: Cancel,
         started: Callable[[ProcessIdentity | None], None],
     ) -> Prepared:
-        arguments = _arguments(claim, source)
-        python = self._venvs.python(claim, source, output=output, cancel=cancel, started=started)
+        plan = plan_process(claim, source)
+        python = self._venvs.python(plan, claim, source, output=output, cancel=cancel, started=started)
         directory = self._runs / claim.lease / "source"
         directory.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(directory, ignore_errors=True)
         shutil.copytree(source, directory, symlinks=True)
-        return Prepared(argv=(str(python), *arguments), directory=directory)
+        if plan.sdk == "static" and plan.page != "index.html":
+            index = directory / plan.folder / "index.html"
+            index.unlink(missing_ok=True)
+            index.symlink_to(plan.page)
+        return Prepared(argv=(str(python), *_arguments(plan)), directory=directory)
 
     # -- run ---------------------------------------------------------------------------------------------------
 
@@ -274,33 +279,23 @@ def _members(worker_id: str, lease: str) -> list[int]:
     return sorted(marked | {pid for pid, session in sessions.items() if session in own})
 
 
-def _arguments(claim: Claim, source: Path) -> tuple[str, ...]:
-    """What Python runs, below the interpreter. Raises JobFailed where the repository names nothing it could run."""
-    if claim.sdk == "static" and not claim.app_file:
-        return ("-m", "http.server", "--bind", "127.0.0.1", "--directory", ".", "{port}")
-    if not claim.app_file:
-        if (source / "Dockerfile").is_file():
-            raise JobFailed("no_app_file", "This worker runs plain processes, and the repository names no app_file.")
-        raise JobFailed("no_dockerfile", "The repository has neither a Dockerfile nor an app_file.")
-    path = source / claim.app_file
-    if path.is_dir() and path.resolve().is_relative_to(source.resolve()):
-        raise JobFailed("no_app_file", f"The app_file {claim.app_file} is a directory; it has to be a file.")
-    if not path.resolve().is_relative_to(source.resolve()) or not path.is_file():
-        raise JobFailed("no_app_file", f"The app_file {claim.app_file} is not in the repository.")
-    if claim.sdk == "streamlit":
-        return (
-            "-m",
-            "streamlit",
-            "run",
-            claim.app_file,
-            "--server.headless",
-            "true",
-            "--server.address",
-            "127.0.0.1",
-            "--server.port",
-            "{port}",
-        )
-    return (claim.app_file,)
+def plan_process(claim: Claim, source: Path) -> AppPlan:
+    """What to run of a repository. Raises JobFailed where it names nothing that a plain process could run."""
+    if not claim.app_file and claim.sdk in (None, "docker") and (source / "Dockerfile").is_file():
+        raise JobFailed("no_app_file", "This worker runs plain processes, and the repository names no app_file.")
+    return read_plan(claim, source)
+
+
+def _arguments(plan: AppPlan) -> tuple[str, ...]:
+    """What Python gets on its command line."""
+    match plan.sdk:
+        case "static":
+            return ("-m", "http.server", "--bind", "127.0.0.1", "--directory", plan.folder, "{port}")
+        case "streamlit":
+            address = ("--server.headless", "true", "--server.address", "127.0.0.1", "--server.port", "{port}")
+            return ("-m", "streamlit", "run", plan.app_file, *address)
+        case _:
+            return (plan.app_file,)
 
 
 def _for_this_host(environment: dict[str, str], meant: int, real: int) -> dict[str, str]:

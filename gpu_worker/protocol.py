@@ -254,6 +254,8 @@ class Claim:
     lease_expires_in_seconds: float
     sdk: str | None = None
     app_file: str | None = None
+    sdk_version: str | None = None
+    python_version: str | None = None
     startup_timeout_seconds: float | None = None
     artifacts_url: str | None = None
 
@@ -286,6 +288,8 @@ class Claim:
             lease_expires_in_seconds=fields.number("lease_expires_in_s"),
             sdk=fields.optional_text("sdk"),
             app_file=fields.optional_text("app_file"),
+            sdk_version=fields.optional_text("sdk_version"),
+            python_version=fields.optional_text("python_version"),
             startup_timeout_seconds=fields.optional_number("startup_timeout_s"),
             artifacts_url=fields.optional_text("artifacts_url"),
         )

@@ -4,6 +4,7 @@ What the job is told is decided here, once, and travels in `Job.spec`; a later p
 later jobs. The keys of the spec:
 
     sdk, app_file       from the README; null where it does not say
+    sdk_version, python_version  likewise; they count where there is no Dockerfile
     app_port            where the app listens inside its container
     startup_timeout_s   how long the port may take to answer; null: the worker's own limit
     environment         public variables (`environment.py`)
@@ -108,6 +109,8 @@ def _spec(space: Space, front: FrontMatter, warnings: tuple[str, ...]) -> dict[s
     return {
         "sdk": front.sdk,
         "app_file": front.app_file,
+        "sdk_version": front.sdk_version or None,
+        "python_version": front.python_version or None,
         "app_port": port,
         "startup_timeout_s": space.startup_timeout_seconds or front.startup_timeout_seconds,
         "environment": app_environment(space, title=front.title, port=port, keep_prefix=keep),

@@ -88,6 +88,8 @@ def _describe(claimed: lifecycle.Claim, worker: Worker, *, data_url: str) -> dic
         "lease_expires_in_s": claimed.expires_in_s,
         "sdk": spec.get("sdk") or None,
         "app_file": spec.get("app_file") or None,
+        "sdk_version": spec.get("sdk_version") or None,
+        "python_version": spec.get("python_version") or None,
         "startup_timeout_s": spec.get("startup_timeout_s") or None,
     }
 

@@ -9,7 +9,7 @@ import pytest
 
 from gpu_worker.errors import JobFailed
 from gpu_worker.images import _LastLines, dockerfile_of
-from gpu_worker.processes import _arguments
+from gpu_worker.processes import plan_process
 
 NO_HOST = """#3 [internal] load metadata for docker.io/library/python:3.11-slim
 #3 ERROR: failed to do request: Head "https://registry.example/v2/": dial tcp: lookup registry.example: no such host
@@ -90,7 +90,7 @@ def test_an_app_file_that_is_a_directory_has_its_own_sentence(tmp_path: Path) ->
     (tmp_path / "app.py").mkdir()
 
     with pytest.raises(JobFailed) as failure:
-        _arguments(SimpleNamespace(sdk="gradio", app_file="app.py"), tmp_path)  # type: ignore[arg-type]
+        plan_process(SimpleNamespace(sdk="gradio", app_file="app.py"), tmp_path)  # type: ignore[arg-type]
 
     assert failure.value.reason == "no_app_file"
     assert failure.value.detail == "The app_file app.py is a directory; it has to be a file."

@@ -161,7 +161,8 @@ def with_wire_names(body: Any) -> Any:
         answer = {"gateway": None, "session": None, **body, "leases": leases}
         return Answer(**{name: answer[name] for name in ("session", "intervals", "standing", "gateway", "leases")})
     if "requirements" in body:
-        body = {"artifacts_url": None, "sdk": None, "app_file": None, "startup_timeout_s": None, **body}
+        optional = ("artifacts_url", "sdk", "app_file", "sdk_version", "python_version", "startup_timeout_s")
+        body = {**dict.fromkeys(optional), **body}
         needs = {"vram_mib": None, "exclusive": False, "features": [], "worker": None, **body["requirements"]}
         return body | {"requirements": needs}
     if "accepted_through" in body:

@@ -444,6 +444,8 @@ class ClaimOut(Shared):
     lease_expires_in_s = serializers.FloatField()
     sdk = serializers.ChoiceField(choices=["docker", "gradio", "streamlit", "static"], allow_null=True)
     app_file = serializers.CharField(allow_null=True)
+    sdk_version = serializers.CharField(allow_null=True)
+    python_version = serializers.CharField(allow_null=True)
     startup_timeout_s = serializers.FloatField(allow_null=True)
 
 

@@ -1,0 +1,64 @@
+"""Where builds get what a repository does not bring itself: base images, Python packages, Debian packages.
+
+For machines that reach no public registry or index. What is said here counts for Dockerfiles that the worker makes; a
+repository's own Dockerfile is built as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpu_worker.errors import ConfigError
+
+PUBLIC_PYTHON_IMAGE = "python:{version}-slim"
+DEFAULT_PYTHON = "3.11"  # where the README names none
+VERSION = "{version}"
+_IMAGE = re.compile(r"[a-z0-9][\w.:/@-]{0,511}", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildSettings:
+    """`pip_config` and `apt_sources` are files of this machine that builds see, and images never hold."""
+
+    python_image: str = PUBLIC_PYTHON_IMAGE
+    """`{version}` stands for the Python that a README asks for. Without it every app gets this image's Python."""
+    pip_config: Path | None = None
+    """A pip.conf: another index, for example."""
+    apt_sources: Path | None = None
+    """A sources.list that replaces the image's own."""
+
+    def python_image_for(self, version: str) -> str:
+        return self.python_image.replace(VERSION, version)
+
+    @property
+    def any_python(self) -> bool:
+        """Whether an app gets the Python that its README asks for."""
+        return VERSION in self.python_image
+
+
+def load(values: Mapping[str, str], *, base_image: str) -> BuildSettings:
+    """Settings from the worker's variables. Raises ConfigError with a sentence.
+
+    *base_image* is what the machine has for Dockerfiles that let it choose: where it has one, and nothing else is
+    said, it is the best guess for these too.
+    """
+    image = values.get("OPENFACE_PYTHON_IMAGE") or base_image or PUBLIC_PYTHON_IMAGE
+    if _IMAGE.fullmatch(image.replace(VERSION, DEFAULT_PYTHON)) is None:
+        raise ConfigError(f"OPENFACE_PYTHON_IMAGE is {image!r}; it is the name of an image, as {PUBLIC_PYTHON_IMAGE}.")
+    return BuildSettings(
+        python_image=image,
+        pip_config=_file(values, "OPENFACE_PIP_CONFIG"),
+        apt_sources=_file(values, "OPENFACE_APT_SOURCES"),
+    )
+
+
+def _file(values: Mapping[str, str], name: str) -> Path | None:
+    if name not in values:
+        return None
+    path = Path(values[name])
+    if not path.is_file():
+        raise ConfigError(f"{name} names {path}, which is not a file.")
+    return path.absolute()
