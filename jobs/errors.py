@@ -5,8 +5,15 @@
     ├── StaleLease          409 lease_stale
     ├── EventGap            409 event_gap (knows the expected seq)
     ├── SupersededSession   409 session_superseded
-    └── UnknownJob          404
-        └── UnknownLease    404
+    ├── UnknownJob          404
+    │   └── UnknownLease    404
+    └── ArtifactRefused     a result of a batch job is not taken
+        ├── NotYourArtifacts 401 artifacts_denied
+        ├── BadArtifactPath 422 invalid
+        ├── DigestMismatch  422 digest_mismatch
+        ├── ArtifactTooLarge 413 too_large
+        │   └── QuotaExceeded 413 quota_exceeded
+        └── StorageFull     503 storage_full
 
 The docstring is the default message: a sentence that may be shown to a person.
 """
@@ -59,3 +66,45 @@ class UnknownJob(JobError):
 
 class UnknownLease(UnknownJob):
     """There is no such lease: it may be of a newer copy of this database, so nothing of it is to be removed."""
+
+
+class ArtifactRefused(JobError):
+    """This result is not taken."""
+
+    code = "artifact_refused"
+
+
+class NotYourArtifacts(ArtifactRefused):
+    """This needs the runtime token of the batch job's own lease."""
+
+    code = "artifacts_denied"
+
+
+class BadArtifactPath(ArtifactRefused):
+    """A result cannot have this path."""
+
+    code = "invalid"
+
+
+class DigestMismatch(ArtifactRefused):
+    """What arrived is not what Content-Digest names: nothing was stored."""
+
+    code = "digest_mismatch"
+
+
+class ArtifactTooLarge(ArtifactRefused):
+    """This result is larger than one may be."""
+
+    code = "too_large"
+
+
+class QuotaExceeded(ArtifactTooLarge):
+    """The results of one job may not be more than that."""
+
+    code = "quota_exceeded"
+
+
+class StorageFull(ArtifactRefused):
+    """The control plane's disk is nearly full. Ask again later."""
+
+    code = "storage_full"

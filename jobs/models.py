@@ -293,6 +293,41 @@ class LogChunk(models.Model):
         return f"{self.stream} {self.offset}–{self.end}"
 
 
+class Artifact(models.Model):
+    """One result of a batch job, as one attempt delivered it; or, with `left_out`, one that was not taken and why.
+
+    The file is on disk under the row's id (`jobs/artifact_store.py`), so a changed result is a new id.
+    """
+
+    class LeftOut(models.TextChoices):
+        FILE_TOO_LARGE = "file_too_large", "larger than one result may be"
+        JOB_QUOTA = "job_quota", "more than a job's results may be together"
+        TOO_MANY_FILES = "too_many_files", "more files than a job may have"
+        BAD_NAME = "bad_name", "a name that cannot be kept"
+        STOPPED = "stopped", "the job was stopped before it was delivered"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="artifacts")
+    lease = models.ForeignKey(Lease, on_delete=models.PROTECT, related_name="artifacts")
+    path = models.CharField(max_length=1024)
+    size = models.PositiveBigIntegerField(null=True, blank=True, help_text="bytes; empty: not known")
+    sha256 = models.CharField(max_length=64, blank=True)
+    left_out = models.CharField(max_length=32, blank=True, choices=LeftOut, help_text="empty: it is kept")
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["lease", "path"], name="one_artifact_per_path"),
+            models.CheckConstraint(
+                condition=Q(left_out="", size__isnull=False) & ~Q(sha256="") | ~Q(left_out="") & Q(sha256=""),
+                name="kept_artifact_has_size_and_digest",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.path
+
+
 class AuditEvent(models.Model):
     """One act of a person: who, what, on what, why, from where, and what it changed."""
 

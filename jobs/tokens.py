@@ -1,4 +1,8 @@
-"""The two tokens of a lease. Derived, never stored: runtime opens the worker's gateway, source reads the repository."""
+"""The two tokens of a lease. Derived, never stored: source reads the repository, runtime opens the worker's gateway.
+
+The runtime token of a batch job, which has no gateway, delivers its results instead: a worker that was restarted gets
+it again with the answer to register, while the source token is gone with the process that had it.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +43,14 @@ def check_source_token(lease: Lease, token: str) -> bool:
     """Whether the token is this lease's. The caller checks the lease's state and repository."""
     try:
         return hmac.compare_digest(source_token(lease).encode(), token.encode("utf-8", "replace"))
+    except UnknownLeaseKey:
+        return False
+
+
+def check_runtime_token(lease: Lease, token: str) -> bool:
+    """Whether the token is this lease's. The caller checks the lease's state and what it opens."""
+    try:
+        return hmac.compare_digest(runtime_token(lease).encode(), token.encode("utf-8", "replace"))
     except UnknownLeaseKey:
         return False
 

@@ -21,7 +21,16 @@ django.setup()  # what follows imports models
 from channels.routing import ProtocolTypeRouter  # noqa: E402
 
 from openface import pg_listener  # noqa: E402
-from runtime_proxy import gateways, handover, http, pages, websocket  # noqa: E402
+from runtime_proxy import (  # noqa: E402
+    addresses,
+    artifacts,
+    artifacts_download,
+    gateways,
+    handover,
+    http,
+    pages,
+    websocket,
+)
 from runtime_proxy.plane import close_plane, plane  # noqa: E402
 from runtime_proxy.upload import Receive, Send  # noqa: E402
 from spaces import git_http  # noqa: E402
@@ -39,6 +48,10 @@ async def dispatch(scope: http.Scope, receive: Receive, send: Send) -> None:
         await http.application(scope, receive, send)
     elif path.startswith(GIT):
         await git_http.application(scope, receive, send)
+    elif path.startswith(artifacts.ROOT):
+        await artifacts.application(scope, receive, send)
+    elif path.startswith(addresses.RESULTS):
+        await artifacts_download.application(scope, receive, send)
     elif path == HEALTHZ:
         await http.answer(send, pages.alive())
     elif path == HAND_OVER:

@@ -91,6 +91,17 @@ OPENFACE_HEARTBEAT_RATE = env.str("OPENFACE_HEARTBEAT_RATE", default="5/20")
 OPENFACE_ENROLL_PER_MINUTE = env.int("OPENFACE_ENROLL_PER_MINUTE", default=10)
 OPENFACE_LOG_STREAM_MAX_BYTES = env.int("OPENFACE_LOG_STREAM_MAX_BYTES", default=16 * 1024 * 1024)
 
+# --- batch jobs ----------------------------------------------------------------------------------------------------
+# The longest that one may compute; its README may ask for less. 0: no limit.
+OPENFACE_BATCH_TIME_LIMIT_SECONDS = env.int("OPENFACE_BATCH_TIME_LIMIT_SECONDS", default=24 * 3600)
+# Their results. The data plane writes them and the keeper prunes them: both need the directory.
+OPENFACE_ARTIFACTS_DIR = Path(env.str("OPENFACE_ARTIFACTS_DIR", default=str(OPENFACE_STATE_DIR / "artifacts")))
+OPENFACE_ARTIFACT_FILE_MAX_BYTES = env.int("OPENFACE_ARTIFACT_FILE_MAX_BYTES", default=5 * 1024**3)
+OPENFACE_ARTIFACT_JOB_MAX_BYTES = env.int("OPENFACE_ARTIFACT_JOB_MAX_BYTES", default=20 * 1024**3)
+OPENFACE_ARTIFACT_JOB_MAX_FILES = env.int("OPENFACE_ARTIFACT_JOB_MAX_FILES", default=10_000)
+OPENFACE_ARTIFACT_KEEP_DAYS = env.float("OPENFACE_ARTIFACT_KEEP_DAYS", default=90)  # 0: for ever
+OPENFACE_ARTIFACT_DISK_FLOOR_MIB = env.int("OPENFACE_ARTIFACT_DISK_FLOOR_MIB", default=1024)  # kept free of results
+
 # --- database ------------------------------------------------------------------------------------------------------
 EMBEDDED_DATABASE_URL_FILE = OPENFACE_STATE_DIR / "postgres" / "url"
 DATABASE_URL = secret("DATABASE_URL")

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from urllib.parse import unquote_to_bytes, urlsplit
 
 RUN = b"/run/"
+RESULTS = b"/results/"  # files that batch jobs left: /results/{owner}/{name}/{job}/{path}
 # What a forge allows in names; a segment of dots alone is a path trick, not a name.
 _NAME = re.compile(rb"(?!\.+\Z)[A-Za-z0-9._-]{1,255}")
 
@@ -22,20 +23,26 @@ class Address(NamedTuple):
     name: str
     rest: bytes
     spelt: bytes  # the prefix as it came, to see whether it is the canonical one
+    root: bytes = RUN
 
 
-def parse(raw_path: bytes) -> Address | None:
+def parse_any(raw_path: bytes) -> Address | None:
+    """Return what the path of anything names that belongs to a Space on the runtime origin, or None."""
+    return parse(raw_path, root=RESULTS if raw_path.startswith(RESULTS) else RUN)
+
+
+def parse(raw_path: bytes, *, root: bytes = RUN) -> Address | None:
     """Return what the path names, or None where it can name no Space."""
-    if not raw_path.startswith(RUN):
+    if not raw_path.startswith(root):
         return None
-    owner, slash, tail = raw_path[len(RUN) :].partition(b"/")
+    owner, slash, tail = raw_path[len(root) :].partition(b"/")
     if not slash:
         return None
     name, slash, rest = tail.partition(b"/")
     plain = _plain(owner), _plain(name)
     if plain[0] is None or plain[1] is None:
         return None
-    return Address(owner=plain[0], name=plain[1], rest=slash + rest, spelt=RUN + owner + b"/" + name)
+    return Address(owner=plain[0], name=plain[1], rest=slash + rest, spelt=root + owner + b"/" + name, root=root)
 
 
 @lru_cache(maxsize=4096)
@@ -46,9 +53,9 @@ def _plain(segment: bytes) -> str | None:
 
 
 @lru_cache(maxsize=4096)
-def prefix_of(owner: str, name: str) -> bytes:
+def prefix_of(owner: str, name: str, root: bytes = RUN) -> bytes:
     """Return the canonical prefix of a Space, without a trailing slash."""
-    return RUN + owner.encode("ascii") + b"/" + name.encode("ascii")
+    return root + owner.encode("ascii") + b"/" + name.encode("ascii")
 
 
 def escaped_from(referer: str, *, host: str) -> bytes | None:

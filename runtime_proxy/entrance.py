@@ -57,7 +57,7 @@ async def enter(
         if admission is None:
             return _refuse(visitor, raw_path, query, asked, headers)
         if follows_redirects:
-            elsewhere = _proper_place(address, admission, query, first(headers, b"host"))
+            elsewhere = proper_place(address, admission, query, first(headers, b"host"))
             if elsewhere is not None:
                 return elsewhere
         route = await plane.route(admission.space_id)
@@ -97,6 +97,11 @@ def _refuse(visitor: Visitor, raw_path: bytes, query: bytes, asked: Asked, heade
         return pages.not_found(asked)
     if not asked.navigation:
         return pages.sign_in(asked)
+    return to_sign_in(raw_path, query, headers)
+
+
+def to_sign_in(raw_path: bytes, query: bytes, headers: RawHeaders) -> Answer:
+    """Send a browser to the portal, to come back as whoever is signed in there."""
     nonce = handover.nonce_for(cookies_of(headers))
     target = with_query(raw_path, query).decode("latin-1")
     wanted = urlencode({"to": target, "browser": handover.digest(nonce)})
@@ -105,9 +110,9 @@ def _refuse(visitor: Visitor, raw_path: bytes, query: bytes, asked: Asked, heade
     return pages.redirect(302, location.encode("latin-1"), cookies=(cookie,))
 
 
-def _proper_place(address: Address, admission: Admission, query: bytes, host: bytes) -> Answer | None:
+def proper_place(address: Address, admission: Admission, query: bytes, host: bytes) -> Answer | None:
     """Redirect to the Space's own origin, its canonical case, or the slash that relative links need."""
-    prefix = addresses.prefix_of(admission.owner, admission.name)
+    prefix = addresses.prefix_of(admission.owner, admission.name, address.root)
     path = with_query(prefix + (address.rest or b"/"), query)
     if one_per_space():
         origin = runtime_origin(admission)

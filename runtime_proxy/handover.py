@@ -84,7 +84,7 @@ def read_query(raw: bytes) -> Query | None:
         return None
     one = {name: values[0] for name, values in fields.items() if len(values) == 1}
     to = one.get("to", "")
-    plain = to.startswith("/run/") and to.isascii() and to.isprintable() and "\\" not in to
+    plain = to.startswith(("/run/", "/results/")) and to.isascii() and to.isprintable() and "\\" not in to
     return Query(to=to if plain else "", browser=one.get("browser", ""), code=one.get("code", ""))
 
 

@@ -78,7 +78,7 @@ async def hand_over(scope: Scope, receive: Receive, send: Send) -> None:
     if query is None:
         await answer(send, pages.bad_request(asked))
         return
-    if addresses.parse(query.to.partition("?")[0].encode("latin-1", "replace")) is None:
+    if addresses.parse_any(query.to.partition("?")[0].encode("latin-1", "replace")) is None:
         await answer(send, pages.not_found(asked))
         return
     if not query.code:  # the portal knows nobody, and its sign-in page shows in no frame

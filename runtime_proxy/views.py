@@ -59,7 +59,7 @@ def hand_over(request: HttpRequest) -> HttpResponseBase:
     if query is None:
         raise BadRequest
     raw_path, _mark, raw_query = query.to.partition("?")
-    address = addresses.parse(raw_path.encode("ascii"))
+    address = addresses.parse_any(raw_path.encode("ascii"))
     if address is None or not handover.is_hash(query.browser):
         raise Http404
     user = request.user
@@ -82,7 +82,7 @@ def hand_over(request: HttpRequest) -> HttpResponseBase:
 
 
 def _target(space: Space, address: Address, query: bytes) -> str:
-    prefix = addresses.prefix_of(space.owner, space.name)
+    prefix = addresses.prefix_of(space.owner, space.name, address.root)
     path = prefix + (address.rest or b"/") + (b"?" + query if query else b"")
     return runtime_origin(space) + path.decode("latin-1")
 

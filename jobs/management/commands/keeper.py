@@ -6,6 +6,7 @@ import json
 import logging
 import signal
 import threading
+import time
 from argparse import ArgumentParser
 from dataclasses import asdict
 from types import FrameType
@@ -15,16 +16,21 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.db import DatabaseError, connection
 
-from jobs import rescue
+from jobs import artifacts, rescue
 
 logger = logging.getLogger(__name__)
 
 ADVISORY_LOCK = 0x0FACE  # any fixed number: whoever holds it sweeps
 LONGEST_PAUSE_SECONDS = 30.0
+PRUNE_SECONDS = 3600.0  # results are kept for days: an hour more is nothing
 
 
 class Command(BaseCommand):
-    help = "Expire leases, show jobs of silent workers as unavailable, give up spent jobs. Runs until stopped."
+    help = (
+        "Expire leases, show jobs of silent workers as unavailable, give up spent jobs, remove old results of batch "
+        "jobs. Runs until stopped."
+    )
+    _prune_at = 0.0  # monotonic; 0: soon after the start
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--once", action="store_true", help="sweep once and exit")
@@ -33,6 +39,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, once: bool, json: bool, **options: Any) -> None:
         if once:
             self._report(rescue.sweep(), as_json=json)
+            self._prune()
             return
         stopped = threading.Event()
 
@@ -54,11 +61,25 @@ class Command(BaseCommand):
                 row = cursor.fetchone()
             if row and row[0]:
                 rescue.sweep()
+                self._prune()
             return float(settings.OPENFACE_KEEPER_SECONDS)
         except DatabaseError as error:
             logger.warning("the keeper cannot reach the database: %s", error, extra={"action": "keeper_waits"})
             connection.close()
             return min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+    def _prune(self) -> None:
+        """Remove results that were kept for long enough, once in a while. Disk trouble must not stop the sweeps."""
+        if time.monotonic() < self._prune_at:
+            return
+        self._prune_at = time.monotonic() + PRUNE_SECONDS
+        try:
+            removed = artifacts.prune()
+        except OSError as problem:
+            logger.warning("results not removed: %s", problem, extra={"action": "artifacts_left"})
+        else:
+            if removed:
+                logger.info("removed %d old results", removed, extra={"action": "artifacts_pruned"})
 
     def _report(self, swept: rescue.Swept, *, as_json: bool) -> None:
         if as_json:
