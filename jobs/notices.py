@@ -27,7 +27,7 @@ Callback = Callable[["Notice"], None]
 
 @dataclass(frozen=True)
 class Notice:
-    """One thing that happened. `ids` are strings: job, space, worker."""
+    """One thing that happened. `ids` are strings: job, space, worker; line, where the whole line is meant."""
 
     kind: str
     ids: dict[str, str] = field(default_factory=dict)

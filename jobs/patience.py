@@ -25,7 +25,7 @@ from datetime import datetime
 from django.conf import settings
 
 from jobs import scheduling
-from jobs.models import Requirement
+from jobs.models import Job, Requirement
 from jobs.requirements import spec_of
 from jobs.scheduling import Placement, Refusal, RequirementSpec, WorkerOffer
 
@@ -110,6 +110,17 @@ def _is_kept(waited_seconds: float) -> bool:
     beyond: float = waited_seconds - settings.OPENFACE_PATIENCE_SECONDS
     keep: float = settings.OPENFACE_KEEP_SECONDS
     return keep > 0 and beyond >= 0 and beyond % (SPANS * keep) < keep
+
+
+def may_be_kept_for(job: Job, *, now: datetime) -> bool:
+    """Whether GPUs may be kept for this queued job, so that others may go as soon as it leaves the line.
+
+    Asks for the requirement of a job that has waited so long, and of no other.
+    """
+    if settings.OPENFACE_KEEP_SECONDS <= 0:
+        return False
+    waited = (now - job.queued_at).total_seconds()
+    return waited >= settings.OPENFACE_PATIENCE_SECONDS and job.requirement.kind == Requirement.Kind.GPU
 
 
 def left_for_others(offer: WorkerOffer, protected: Protected) -> WorkerOffer:

@@ -38,6 +38,7 @@ OTHERS_AFTER_SECONDS = 0.25
 SHARE_OF_TIME = 0.2
 # Of a burst. Whoever is woken asks until nothing is left for it, so a few jobs wake enough workers for all of them.
 JUDGED_AT_ONCE = 50
+HEADS = uuid.UUID(int=0)  # stands for the oldest job of each class, whichever those are when they are judged
 _BEFORE, _BEHIND = -1, 2**63  # any place in the line before, or behind, a protected job
 
 
@@ -130,11 +131,17 @@ class Waker:
         if "worker" in notice.ids:  # something of this worker changed, and it may take now what it could not before
             self._wake({uuid.UUID(notice.ids["worker"])})
         elif "job" in notice.ids:
-            with self._changed:
-                self._jobs.add(uuid.UUID(notice.ids["job"]))
-                self._changed.notify_all()
+            self._judge({uuid.UUID(notice.ids["job"])})
+        elif "line" in notice.ids:  # a job left it for which workers kept their GPUs: who is behind it may go
+            self._judge({HEADS})
         else:  # something changed for everybody
             self._wake(None)
+
+    def _judge(self, wanted: set[uuid.UUID]) -> None:
+        """Have these jobs judged, in the waker's own thread."""
+        with self._changed:
+            self._jobs |= wanted
+            self._changed.notify_all()
 
     def _wake(self, worker_ids: Iterable[uuid.UUID] | None) -> None:
         """Wake these workers, as far as they are connected here; None: all."""
@@ -195,11 +202,13 @@ class Waker:
 
 def _plan(job_ids: set[uuid.UUID]) -> tuple[Plan, set[uuid.UUID]]:
     """The plan for the first of these jobs that still wait, and those that are left for the next judging."""
-    waiting = Job.objects.claimable().filter(pk__in=job_ids, attempts__lt=MAX_ATTEMPTS).select_related("requirement")
+    line = patience.heads() if HEADS in job_ids else None
+    asked = job_ids - {HEADS} | {head.job_id for head in line or ()}
+    waiting = Job.objects.claimable().filter(pk__in=asked, attempts__lt=MAX_ATTEMPTS).select_related("requirement")
     wanted = [Wanted(job.pk, job.seq, spec_of(job.requirement), job.mode) for job in waiting.order_by("seq")]
     if not wanted:
         return Plan(), set()
-    plan = rank(wanted[:JUDGED_AT_ONCE], offers.offers_for(None), patience.heads())
+    plan = rank(wanted[:JUDGED_AT_ONCE], offers.offers_for(None), patience.heads() if line is None else line)
     return plan, {job.job_id for job in wanted[JUDGED_AT_ONCE:]}
 
 

@@ -47,4 +47,6 @@ def reclass_queued(space_id: int, requirement: RequirementSpec, *, actor: Actor,
             notices.publish("job", job=job.pk, space=job.space_id)
             if job.blocked_by_id is None:
                 notices.publish("work", job=job.pk)
+        if moved:
+            notices.publish("work", line="placed")  # GPUs may have been kept for its former needs
     return moved

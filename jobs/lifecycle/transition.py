@@ -10,7 +10,7 @@ from typing import Any
 from django.apps import apps
 from django.db import connection
 
-from jobs import notices, states
+from jobs import notices, patience, states
 from jobs.errors import IllegalTransition, StaleLease, UnknownJob, UnknownLease
 from jobs.lifecycle.rows import assignable, insertable
 from jobs.models import Job, JobEvent, Lease, Reservation
@@ -81,8 +81,10 @@ def move(job: Job, event: Event, cause: Cause, *, now: datetime, **changes: Any)
     row = _event_row(job, event.value, cause, before=before, after=after)
     row.image_id = changes.get("image_id", job.image_id)
     worker_id = cause.lease.worker_id if cause.lease else None
-    notice = notices.payload("job", job=job.pk, space=job.space_id, worker=worker_id)
-    if not _write_move(job, before, changes, row, notice):
+    told = [notices.payload("job", job=job.pk, space=job.space_id, worker=worker_id)]
+    if before is JobState.QUEUED and after is not before and patience.may_be_kept_for(job, now=now):
+        told.append(notices.payload("work", line="moved"))  # what was kept for it may go to those behind it
+    if not _write_move(job, before, changes, row, told):
         # Cannot happen under the row lock; guards against a caller that did not take it.
         raise IllegalTransition("The job moved meanwhile.")
     for name, value in changes.items():
@@ -96,19 +98,19 @@ def move(job: Job, event: Event, cause: Cause, *, now: datetime, **changes: Any)
     return after
 
 
-# The guarded update, its line of history and the notice: one statement, because every report of every worker is one.
+# The guarded update, its line of history and the notices: one statement, because every report of every worker is one.
 _MOVE = """
     WITH moved AS (
         UPDATE jobs_job SET {assignments} WHERE id = %s AND state = %s RETURNING id
     ), told AS (
         INSERT INTO jobs_jobevent ({columns}) SELECT {values} FROM moved RETURNING id
     )
-    SELECT pg_notify(%s, %s) FROM told
+    SELECT pg_notify(%s, payload) FROM told, unnest(%s::text[]) AS payload
 """
 
 
-def _write_move(job: Job, before: JobState, changes: dict[str, Any], row: JobEvent, notice: str) -> bool:
-    """Write the move if the job is still in the state it was seen in; return whether it was."""
+def _write_move(job: Job, before: JobState, changes: dict[str, Any], row: JobEvent, told: list[str]) -> bool:
+    """Write the move if the job is still in the state it was seen in; return whether it was. `told`: its notices."""
     changed, history = assignable(Job, changes), insertable(row)
     sql = _MOVE.format(
         assignments=", ".join(f"{column} = %s" for column in changed),
@@ -116,7 +118,7 @@ def _write_move(job: Job, before: JobState, changes: dict[str, Any], row: JobEve
         values=", ".join(["%s"] * len(history)),
     )
     with connection.cursor() as cursor:
-        cursor.execute(sql, [*changed.values(), job.pk, before.value, *history.values(), notices.CHANNEL, notice])
+        cursor.execute(sql, [*changed.values(), job.pk, before.value, *history.values(), notices.CHANNEL, told])
         return bool(cursor.rowcount)
 
 

@@ -83,6 +83,14 @@ def test_keeping_gpus_for_an_older_job_costs_no_more(worker: WireWorker) -> None
     assert len(sql) <= STATEMENTS, "\n".join(sql)
 
 
+def test_nor_does_taking_that_older_job_which_others_are_told_of(worker: WireWorker) -> None:
+    gpu_job(2, queued_at=ago(1_000))
+
+    sql = statements_of(worker.claim)
+
+    assert len(sql) <= STATEMENTS, "\n".join(sql)
+
+
 def test_an_answer_of_nothing_costs_less(worker: WireWorker) -> None:
     sql = statements_of(worker.claim, status=204)
 

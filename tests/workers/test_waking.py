@@ -12,6 +12,7 @@ import pytest
 from channels.db import database_sync_to_async
 
 from jobs import notices, offers, patience
+from jobs.lifecycle import request_stop
 from jobs.models import Job
 from jobs.notices import Mailbox
 from jobs.scheduling import GpuOffer, Held, RequirementSpec, WorkerOffer
@@ -248,6 +249,41 @@ def test_a_burst_of_jobs_is_judged_to_its_end(
             await large.opened()
             await database_sync_to_async(burst)()
             assert await large.next() == WORK
+
+    run(test)
+
+
+@database
+@pytest.mark.parametrize("leaves", ["taken elsewhere", "stopped"])
+def test_who_kept_gpus_for_a_job_hears_at_once_when_it_has_left_the_line(
+    enroll: Any, listener: None, leaves: str
+) -> None:
+    """Both have one of two GPUs free, and keep it for a job that needs two; the job behind that one needs only one."""
+    cards = {name: [GPU | {"uuid": f"GPU-{name}-{n}"} for n in range(2)] for name in ("keeping", "other")}
+    keeping, other = (enroll(name, gpus=gpus) for name, gpus in cards.items())
+    Worker.objects.update(gateway_status=Worker.Gateway.OK, gateway_url="http://127.0.0.1:8787")
+    one, two = (RequirementFactory.create(kind="gpu", gpu_count=count) for count in (1, 2))
+    for worker in (keeping, other):
+        JobFactory.create(requirement=one)
+        claimed = worker.claim().json()
+    impatient = JobFactory.create(requirement=two, queued_at=ago(700))
+    JobFactory.create(requirement=one)
+    assert keeping.claim().status_code == 204, "its free GPU is kept"
+
+    def leave() -> None:
+        if leaves == "stopped":
+            request_stop(impatient.pk)
+            return
+        other.events(claimed, [{"seq": 1, "kind": "failed", "reason": "build_failed", "detail": ""}])
+        other.heartbeat(holds=[])
+        assert other.claim().json()["id"] == str(impatient.pk)
+
+    async def test() -> None:
+        async with stream_of(keeping) as stream:
+            await stream.opened()
+            await database_sync_to_async(leave)()
+            assert await stream.next() == WORK
+            assert (await database_sync_to_async(keeping.claim)()).status_code == 200
 
     run(test)
 
