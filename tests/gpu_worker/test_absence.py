@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Callable
@@ -32,6 +31,20 @@ def once_more(plane: ControlPlane, first: Lease) -> Lease:
     lease = plane.lease_of(job)
     assert lease is not None
     return lease
+
+
+def building(plane: ControlPlane, *, until: Path) -> Lease:
+    """A job whose build has begun, and ends when the file *until* is there."""
+    revision = make_repository(plane.git_root, "late", {"app.py": WEB_APP, **waits_for(until)})
+    job = plane.queue_job("late", revision, app_file="app.py")
+    lease = eventually(lambda: plane.lease_of(job), what="the claim")
+    eventually(lambda: "Processing ./slow" in lease.logs["build"], what="the build")
+    return lease
+
+
+def killed_with_its_app(worker: WorkerProcess, lease: Lease) -> None:
+    worker.kill()
+    end_app(lease)
 
 
 def apps_of(lease: Lease) -> list[int]:
@@ -73,10 +86,7 @@ def test_a_build_that_ends_during_an_outage_creates_nothing_before_the_lease_is_
 ) -> None:
     worker = make_worker().start()
     gate = tmp_path / "gate"
-    revision = make_repository(plane.git_root, "late", {"app.py": WEB_APP, **waits_for(gate)})
-    job = plane.queue_job("late", revision, app_file="app.py")
-    lease = eventually(lambda: plane.lease_of(job), what="the claim")
-    eventually(lambda: "Processing ./slow" in lease.logs["build"], what="the build")
+    lease = building(plane, until=gate)
 
     plane.outage.set()
     gate.touch()
@@ -143,8 +153,7 @@ def test_an_app_that_ended_while_the_worker_was_away_is_never_listed_as_running(
 ) -> None:
     worker = make_worker().start()
     lease = serving(plane)
-    worker.kill()
-    end_app(lease)
+    killed_with_its_app(worker, lease)
 
     worker.start()
 
@@ -157,10 +166,8 @@ def test_an_end_that_was_seen_and_not_yet_told_when_the_worker_died_is_told(
 ) -> None:
     worker = make_worker().start()
     lease = serving(plane)
-    worker.kill()
-    end_app(lease)
-    [entry] = (worker.data_dir / "jobs").glob("*.json")
-    entry.write_text(json.dumps({**json.loads(entry.read_text()), "phase": "exited"}))
+    killed_with_its_app(worker, lease)
+    worker.rewrite_journal(phase="exited")
 
     worker.start()
 
@@ -173,8 +180,7 @@ def test_what_crashed_and_was_stopped_while_the_worker_was_away_is_cleared_away(
 ) -> None:
     worker = make_worker().start()
     lease = serving(plane)
-    worker.kill()
-    end_app(lease)
+    killed_with_its_app(worker, lease)
     lease.released, lease.state = True, "completed"
 
     worker.start()
@@ -256,9 +262,7 @@ def test_the_time_that_a_job_is_unknown_counts_on_over_a_restart(plane: ControlP
     lease = serving(plane)
     worker.kill()
     del plane.leases[lease.id]
-    [entry] = (worker.data_dir / "jobs").glob("*.json")
-    almost = {**json.loads(entry.read_text()), "unknown_seconds": 24 * 3600 - 1.0}
-    entry.write_text(json.dumps(almost))
+    worker.rewrite_journal(unknown_seconds=24 * 3600 - 1.0)
 
     worker.start()
 
@@ -269,10 +273,7 @@ def test_a_build_the_server_forgets_is_dropped_for_nothing_of_it_runs(
     plane: ControlPlane, make_worker: Make, tmp_path: Path
 ) -> None:
     worker = make_worker().start()
-    revision = make_repository(plane.git_root, "late", {"app.py": WEB_APP, **waits_for(tmp_path / "never")})
-    job = plane.queue_job("late", revision, app_file="app.py")
-    lease = eventually(lambda: plane.lease_of(job), what="the claim")
-    eventually(lambda: "Processing ./slow" in lease.logs["build"], what="the build")
+    lease = building(plane, until=tmp_path / "never")
 
     del plane.leases[lease.id]
 

@@ -336,8 +336,7 @@ def test_after_a_reboot_the_same_container_is_started_under_the_same_lease(
     [container] = containers_of(engine, lease.id)
     worker.kill()
     container.kill()
-    [entry] = (worker.data_dir / "jobs").glob("*.json")
-    entry.write_text(json.dumps({**json.loads(entry.read_text()), "boot_id": "the boot before"}))
+    worker.rewrite_journal(boot_id="the boot before")
 
     worker.start()
 

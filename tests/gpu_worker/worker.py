@@ -85,6 +85,11 @@ class WorkerProcess:
     def journal(self) -> list[dict[str, Any]]:
         return [json.loads(path.read_text()) for path in (self.data_dir / "jobs").glob("*.json")]
 
+    def rewrite_journal(self, **changes: Any) -> None:
+        """Change the one entry of a worker that does not run, to what it might have been when it died."""
+        [entry] = (self.data_dir / "jobs").glob("*.json")
+        entry.write_text(json.dumps({**json.loads(entry.read_text()), **changes}))
+
     def address(self) -> tuple[str, int]:
         return "127.0.0.1", self.port
 
@@ -99,7 +104,7 @@ def make_repository(root: Path, name: str, files: Mapping[str, str | bytes]) -> 
     """A bare repository ``alice/<name>.git`` below *root* with one commit of *files*; the commit's id."""
     bare, work = root / "alice" / f"{name}.git", root / "work" / name
     if not bare.exists():
-        git("init", "--quiet", "--bare", str(bare))
+        git("init", "--quiet", "--bare", "--initial-branch", "main", str(bare))
         git("init", "--quiet", "--initial-branch", "main", str(work))
     for path, content in files.items():
         (work / path).parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,72 @@
+"""From the claim to a started app: source, build, the renewal of the lease, the start."""
+
+from __future__ import annotations
+
+import shutil
+
+from gpu_worker.errors import EngineError, EngineSilent, JobDeclined, JobFailed
+from gpu_worker.executor import Prepared, Runtime
+from gpu_worker.gpus import assigned_gpus
+from gpu_worker.job import ENGINE_RETRY_SECONDS, Job
+from gpu_worker.protocol import Claim
+
+
+def begin(job: Job, claim: Claim) -> Runtime:
+    """Build and start the app.
+
+    A build goes on while the lease cannot be renewed (within its limit); the container is created only after a renewal
+    that was asked for after the build ended and was granted. Raises JobFailed, JobDeclined, JobInterrupted, LeaseStale.
+    """
+    gpus = ", ".join(claim.gpus) or "none"
+    job.say(f"revision {claim.revision} · worker {job.workshop.worker_name} · lease {claim.lease} · gpus {gpus}")
+    job.enter("building")
+    job.tell("building")
+    prepared = _build(job, claim)
+    job.record.image_id = prepared.image_id
+    _await_renewal(job)
+    job.enter("starting")
+    job.tell("starting", image_id=prepared.image_id)
+    runtime = _launch(job, claim, prepared)
+    job.took(runtime)
+    return runtime
+
+
+def _build(job: Job, claim: Claim) -> Prepared:
+    workshop, report = job.workshop, job.report
+    assert report is not None
+    work = workshop.work_dir / claim.lease
+    shutil.rmtree(work, ignore_errors=True)
+    output, cancel = report.stream("build").write, job.wishes.made
+    try:
+        workshop.sources.fetch(claim, work / "source", output=output, cancel=cancel, started=job.note_child)
+        return job.patiently(
+            lambda: workshop.executor.prepare(
+                claim, work / "source", output=output, cancel=cancel, started=job.note_child
+            )
+        )
+    finally:
+        job.note_child(None)
+        report.stream("build").end()
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _await_renewal(job: Job) -> None:
+    job.renewal.wait(job.wishes, intervals=job.workshop.intervals, on_final=job.workshop.on_final)
+
+
+def _launch(job: Job, claim: Claim, prepared: Prepared) -> Runtime:
+    while True:
+        assigned = assigned_gpus(job.workshop.gpus(), claim.gpus)
+        if assigned is None:
+            raise JobDeclined("gpu_gone", "An assigned GPU is not there, or not healthy, any more.")
+        job.wishes.raise_if_made()
+        try:
+            return job.workshop.executor.launch(
+                job.record, prepared, variables=claim.environment, secrets=claim.secrets, assigned=assigned
+            )
+        except EngineSilent as problem:
+            job.note_engine(problem)
+        except EngineError as problem:
+            raise JobFailed("start_failed", f"The container engine refused: {problem}") from problem
+        job.wishes.made.wait(ENGINE_RETRY_SECONDS)
+        _await_renewal(job)  # the engine may have been silent for longer than the lease lasts

@@ -1,0 +1,197 @@
+"""Start containers for jobs, and find what of ours is there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from docker.models.containers import Container
+from docker.types import DeviceRequest, LogConfig
+
+from gpu_worker.commands import Cancel
+from gpu_worker.containers.connection import Conflict, Connection, engine_errors
+from gpu_worker.containers.labels import (
+    FACTS_LABEL,
+    IMAGE,
+    LEASE_LABEL,
+    ROLE_LABEL,
+    SPACE,
+    WORKER_LABEL,
+    container_name,
+    labels_of,
+    ours,
+)
+from gpu_worker.containers.networks import JobNetworks
+from gpu_worker.containers.runtime import ContainerRuntime
+from gpu_worker.environment import job_environment
+from gpu_worker.errors import EngineError, EngineSilent, JobFailed
+from gpu_worker.executor import Found, Prepared, Runtime
+from gpu_worker.images import ImageBuilder, find_build_tool, image_tag
+from gpu_worker.job_limits import LimitDefaults, container_limits
+from gpu_worker.journal import JobFacts, JobRecord
+from gpu_worker.process_identity import ProcessIdentity
+from gpu_worker.protocol import Claim, Gpu
+
+logger = logging.getLogger(__name__)
+
+LOG_FILE_SIZE, LOG_FILES = "10m", "3"
+
+
+class ContainerEngine:
+    """Runs jobs as containers. All methods may be called from any thread."""
+
+    name = "docker"
+
+    def __init__(
+        self, worker_id: str, *, limit_defaults: LimitDefaults | None = None, base_url: str | None = None
+    ) -> None:
+        self._worker_id = worker_id
+        self._limit_defaults = limit_defaults or LimitDefaults()
+        self._engine = Connection(base_url)
+        self._networks = JobNetworks(self._engine, worker_id)
+        self._builder: ImageBuilder | None = None
+
+    # -- what the engine is ------------------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        """Version, id, root directory and runtimes of the engine. Raises EngineSilent."""
+        with engine_errors():
+            return dict(self._engine().info())
+
+    # -- build -------------------------------------------------------------------------------------------------
+
+    def prepare(
+        self,
+        claim: Claim,
+        source: Path,
+        *,
+        output: Callable[[bytes], None],
+        cancel: Cancel,
+        started: Callable[[ProcessIdentity | None], None],
+    ) -> Prepared:
+        present = self.find_image(claim)
+        if present is not None:
+            output(f"Image {image_tag(claim)} is already here; nothing to build.\n".encode())
+            return Prepared(image_id=present)
+        if self._builder is None:
+            self._builder = ImageBuilder(find_build_tool())
+        labels = labels_of(self._worker_id, JobFacts.of(claim), IMAGE)
+        image_id = self._builder.build(claim, source, labels=labels, output=output, cancel=cancel, started=started)
+        return Prepared(image_id=image_id)
+
+    def find_image(self, claim: Claim) -> str | None:
+        """The id of the image that an earlier build of the same inputs left, if it is ours. Raises EngineSilent."""
+        try:
+            with engine_errors():
+                image = self._engine().images.get(image_tag(claim))
+        except EngineSilent:
+            raise
+        except EngineError:
+            return None
+        labels = image.labels
+        made_here = labels.get(WORKER_LABEL) and labels.get("openface.repository") == claim.repository_id
+        return str(image.id) if made_here and labels.get("openface.revision") == claim.revision else None
+
+    # -- run ---------------------------------------------------------------------------------------------------
+
+    def launch(
+        self,
+        record: JobRecord,
+        prepared: Prepared,
+        *,
+        variables: Mapping[str, str],
+        secrets: Mapping[str, str],
+        assigned: Sequence[Gpu],
+    ) -> Runtime:
+        facts = record.facts
+        if prepared.image_id is None:
+            raise JobFailed("start_failed", "There is no image to start.")
+        environment = job_environment(facts, variables=variables, secrets=secrets, port=facts.port, assigned=assigned)
+        name = container_name(facts)
+        self._networks.ensure(facts)
+        try:
+            container = self._create(name, prepared.image_id, facts, environment, assigned)
+        except Conflict:
+            container = self._settle_conflict(name, facts) or self._create(
+                name, prepared.image_id, facts, environment, assigned
+            )
+        runtime = self._runtime(container, facts)
+        runtime.start()
+        return runtime
+
+    def _create(
+        self, name: str, image: str, facts: JobFacts, environment: Mapping[str, str], assigned: Sequence[Gpu]
+    ) -> Container:
+        with engine_errors():
+            limits = container_limits(facts.limits, self._limit_defaults, self._engine().info())
+            real = [gpu.uuid for gpu in assigned if not gpu.simulated]
+            # no restart policy: only this worker restarts anything, from what the server wants
+            return self._engine().containers.create(
+                image,
+                name=name,
+                environment=dict(environment),
+                network=name,
+                init=True,
+                detach=True,
+                labels={**labels_of(self._worker_id, facts, SPACE), FACTS_LABEL: facts.dump()},
+                cap_drop=["ALL"],
+                security_opt=["no-new-privileges:true"],
+                privileged=False,
+                pids_limit=limits.pids,
+                mem_limit=f"{limits.memory_mib}m",
+                memswap_limit=f"{limits.memory_mib}m",  # no swap beside the limit
+                nano_cpus=int(limits.cpus * 1e9),
+                shm_size=f"{facts.limits.shm_mib}m" if facts.limits.shm_mib else None,
+                log_config=LogConfig(type="json-file", config={"max-size": LOG_FILE_SIZE, "max-file": LOG_FILES}),
+                device_requests=[DeviceRequest(device_ids=real, capabilities=[["gpu"]])] if real else None,
+            )
+
+    def _settle_conflict(self, name: str, facts: JobFacts) -> Container | None:
+        """The name is taken: the container of this very lease is taken over, an older one of ours removed."""
+        with engine_errors():
+            other = self._engine().containers.get(name)
+        labels = other.labels
+        if labels.get(WORKER_LABEL) != self._worker_id or labels.get(ROLE_LABEL) != SPACE:
+            raise JobFailed("start_failed", f"A container named {name} that is not ours is in the way.")
+        if labels.get(LEASE_LABEL) == facts.lease:
+            return other
+        with engine_errors():
+            other.remove(force=True, v=True)
+        return None
+
+    # -- what is there -----------------------------------------------------------------------------------------
+
+    def find(self, record: JobRecord) -> Runtime | None:
+        with engine_errors():
+            matches = self._ours(f"{LEASE_LABEL}={record.facts.lease}")
+        return self._runtime(matches[0], record.facts) if matches else None
+
+    def inventory(self) -> list[Found]:
+        with engine_errors():
+            containers = self._ours()
+        found = []
+        for container in containers:
+            try:
+                facts = JobFacts.parse(container.labels.get(FACTS_LABEL, ""))
+            except ValueError:
+                logger.error(
+                    "container without readable facts",
+                    extra={"action": "container_unreadable", "container": container.name},
+                )
+                continue
+            image = container.attrs.get("Image") or container.attrs.get("ImageID")
+            found.append(Found(facts, str(container.short_id), str(container.status), image))
+        return found
+
+    def _runtime(self, container: Container, facts: JobFacts) -> ContainerRuntime:
+        return ContainerRuntime(self._engine, self._networks, container, facts)
+
+    def _ours(self, *labels: str) -> list[Container]:
+        filters = ours(self._worker_id, *labels)
+        return list(self._engine().containers.list(all=True, filters=filters, ignore_removed=True))
+
+    def remove_stray_networks(self, leases: set[str]) -> None:
+        """Remove our networks whose lease is not in *leases* and that no container of a job uses."""
+        self._networks.remove_strays(leases)

@@ -1,0 +1,123 @@
+"""One container of ours."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from docker.models.containers import Container
+
+from gpu_worker.commands import Cancel
+from gpu_worker.containers.connection import Connection, Missing, engine_errors
+from gpu_worker.containers.log_follower import follow_log
+from gpu_worker.containers.networks import JobNetworks
+from gpu_worker.errors import EngineError, EngineSilent, JobFailed
+from gpu_worker.executor import RuntimeState
+from gpu_worker.journal import JobFacts
+from gpu_worker.sockets import listening_sockets
+
+STOP_POLL_SECONDS = 0.1
+
+
+class ContainerRuntime:
+    def __init__(self, engine: Connection, networks: JobNetworks, container: Container, facts: JobFacts) -> None:
+        self._engine, self._networks, self._facts = engine, networks, facts
+        self._id = str(container.id)
+        image = container.attrs.get("Image") or container.attrs.get("ImageID")
+        self._image_id = image if isinstance(image, str) else None
+
+    @property
+    def reference(self) -> str:
+        return self._id[:12]
+
+    @property
+    def image_id(self) -> str | None:
+        return self._image_id
+
+    def address(self) -> tuple[str, int]:
+        networks: Mapping[str, Any] = self._inspect().attrs["NetworkSettings"]["Networks"]
+        self._networks.join(self._facts)
+        for network in networks.values():
+            if network.get("IPAddress"):
+                return str(network["IPAddress"]), self._facts.port
+        raise EngineError("the container has no address")
+
+    def state(self) -> RuntimeState:
+        try:
+            state = self._inspect().attrs["State"]
+        except Missing:
+            return RuntimeState("gone")
+        status = str(state["Status"])
+        if status in ("running", "paused", "created"):
+            return RuntimeState(status)
+        if status == "restarting":
+            return RuntimeState("running")
+        return RuntimeState("exited", exit_code=int(state["ExitCode"]), oom_killed=bool(state["OOMKilled"]))
+
+    def start(self) -> None:
+        try:
+            with engine_errors():
+                self._engine().api.start(self._id)
+        except EngineSilent:
+            raise
+        except EngineError as problem:
+            raise JobFailed("start_failed", _explain_start(str(problem))) from problem
+
+    def follow(self, position: str | None, stop: Cancel) -> Iterator[tuple[bytes, str]]:
+        return follow_log(self._engine, self._id, position, stop, ended=self._has_ended)
+
+    def _has_ended(self) -> bool:
+        try:
+            return self.state().status in ("exited", "gone")
+        except EngineError:
+            return False
+
+    def environment(self) -> Mapping[str, str]:
+        pairs = (entry.partition("=") for entry in self._inspect().attrs["Config"]["Env"] or [])
+        return {name: value for name, _, value in pairs}
+
+    def listening(self) -> Sequence[str] | None:
+        pid = self._inspect().attrs["State"].get("Pid")
+        return listening_sockets(int(pid)) if pid else None
+
+    def stop(self, grace_seconds: float) -> None:
+        state = self.state()
+        if state.status == "paused":
+            with engine_errors():
+                self._engine().api.unpause(self._id)  # a frozen process hears no signal
+        if state.status not in ("running", "paused"):
+            return
+        self._kill("SIGTERM")
+        deadline = time.monotonic() + grace_seconds
+        while self.state().status == "running" and time.monotonic() < deadline:
+            time.sleep(STOP_POLL_SECONDS)
+        if self.state().status == "running":
+            self._kill("SIGKILL")
+
+    def _kill(self, signal: str) -> None:
+        try:
+            with engine_errors():
+                self._engine().api.kill(self._id, signal)
+        except EngineSilent:
+            raise
+        except EngineError:
+            pass  # it ended by itself in between
+
+    def remove(self) -> None:
+        try:
+            with engine_errors():
+                self._engine().containers.get(self._id).remove(force=True, v=True)
+        except Missing:
+            pass
+        self._networks.remove(self._facts)
+
+    def _inspect(self) -> Container:
+        with engine_errors():
+            return self._engine().containers.get(self._id)
+
+
+def _explain_start(text: str) -> str:
+    if "could not select device driver" in text:
+        return f"The engine has no GPU support; install the NVIDIA Container Toolkit and restart Docker. ({text})"
+    return f"The engine could not start the container: {text}"

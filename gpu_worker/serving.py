@@ -1,0 +1,96 @@
+"""Watch a started app: until it answers, and then until it ends or its end is wished."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from gpu_worker.ending import ended, exited, halt
+from gpu_worker.errors import EngineError, JobFailed
+from gpu_worker.executor import Runtime
+from gpu_worker.job import Job
+from gpu_worker.readiness import answers_http, answers_tcp, unanswered
+from gpu_worker.wishes import DEFAULT_GRACE_SECONDS
+
+STARTUP_TIMEOUT_SECONDS = 1800.0
+READY_POLL_SECONDS = 0.1
+LONGEST_READY_POLL_SECONDS = 1.0
+LONGEST_WATCH_SECONDS = 2.0  # a container removed by hand is noticed within this, or one heartbeat
+UNHEALTHY_AFTER = 3  # refused connections in a row
+
+
+def await_ready(job: Job, runtime: Runtime) -> None:
+    """Until the app answers; a batch job is ready as it runs. Raises JobFailed, JobInterrupted."""
+    limit = job.facts.startup_timeout_seconds or STARTUP_TIMEOUT_SECONDS
+    deadline = time.monotonic() + limit
+    pause = READY_POLL_SECONDS
+    while True:
+        job.wishes.raise_if_made()
+        state = job.state(runtime)
+        if state.status == "gone":
+            raise JobFailed("container_lost", "The app's container was removed while it was starting.")
+        if state.status == "exited":
+            if job.facts.mode == "batch":
+                break
+            raise JobFailed("exited_before_ready", ended(state) + " before it answered.")
+        if job.facts.mode == "batch" or job.answers(runtime, answers_http):
+            break
+        if time.monotonic() > deadline:
+            raise JobFailed("startup_timeout", unanswered(job.facts.port, limit, _listening(runtime)))
+        job.wishes.made.wait(pause)
+        pause = min(pause * 1.3, LONGEST_READY_POLL_SECONDS)
+    job.enter("running")
+    job.open_route(runtime)
+    job.tell("running", image_id=runtime.image_id, gpus=list(job.facts.gpus))
+
+
+def serve(job: Job, runtime: Runtime) -> None:
+    """Until the running app ends. Raises JobFailed, JobInterrupted."""
+    refusals = 0
+    while True:
+        job.wishes.raise_if_made()
+        _raise_if_cut_off(job)
+        job.unknown.note()
+        state = job.state(runtime)
+        if state.status == "gone":
+            raise JobFailed("container_lost", "The app's container was removed by somebody else.")
+        if state.status == "exited":
+            exited(job, state)
+            return
+        job.open_route(runtime)
+        if job.facts.mode == "service":
+            answers = state.status == "running" and job.answers(runtime, answers_tcp)
+            refusals = 0 if answers else refusals + 1
+            if not answers:
+                job.forget_address()
+            _judge(
+                job,
+                healthy=answers,
+                certain=answers or refusals >= UNHEALTHY_AFTER or state.status == "paused",
+                detail="paused" if state.status == "paused" else f"nothing answers on port {job.facts.port}",
+            )
+        job.wishes.made.wait(min(LONGEST_WATCH_SECONDS, job.workshop.intervals().heartbeat_seconds))
+
+
+def _judge(job: Job, *, healthy: bool, certain: bool, detail: str) -> None:
+    if not certain or healthy == job.healthy:
+        return
+    if job.healthy is not None or not healthy:
+        job.tell("health", healthy=healthy, detail=None if healthy else detail)
+    job.healthy = healthy
+
+
+def _raise_if_cut_off(job: Job) -> None:
+    limit = job.facts.limits.stop_after_disconnect_seconds
+    if limit is not None and time.monotonic() - job.workshop.contact_at() > limit:
+        halt(job, DEFAULT_GRACE_SECONDS)
+        raise JobFailed(
+            "disconnected", f"The control plane was not heard from for {limit:.0f} s, the limit of this job."
+        )
+
+
+def _listening(runtime: Runtime) -> Sequence[str] | None:
+    try:
+        return runtime.listening()
+    except EngineError:
+        return None
