@@ -16,6 +16,7 @@ from gpu_worker.process_identity import ProcessIdentity, signal_group
 
 READ_BYTES = 65536
 CANCEL_CHECK_SECONDS = 0.1
+WATCH_SECONDS = 0.5
 POLL_SECONDS = 0.02
 INTERRUPT_GRACE_SECONDS = 2.0  # docker's client needs a moment to tell the daemon that a build is off
 
@@ -39,11 +40,13 @@ def run_command(
     cwd: Path | None = None,
     timeout_seconds: float | None = None,
     started: Callable[[ProcessIdentity | None], None] | None = None,
+    watch: Callable[[], None] | None = None,
 ) -> int:
     """Run *argv* to its end and return its exit code; stdout and stderr go to *output* as they come.
 
-    *started* hears the identity of the child, so that a journal can find it after a crash of ours.
-    Raises JobInterrupted when *cancel* is set, CommandTimeout when the time is over; the whole group is gone then.
+    *started* hears the identity of the child, so that a journal can find it after a crash of ours. *watch* is called
+    twice a second. Raises JobInterrupted when *cancel* is set, CommandTimeout when the time is over, and what *output*
+    and *watch* raise; the whole group is gone then.
     """
     child = subprocess.Popen(
         list(argv),
@@ -57,7 +60,8 @@ def run_command(
     try:
         if started is not None:
             started(ProcessIdentity.of(child.pid))
-        _pump(child, output, cancel, None if timeout_seconds is None else time.monotonic() + timeout_seconds)
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        _pump(child, output, cancel, deadline, watch)
         while not _has_ended(child.pid):
             time.sleep(POLL_SECONDS)
     finally:
@@ -66,15 +70,23 @@ def run_command(
 
 
 def _pump(
-    child: subprocess.Popen[bytes], output: Callable[[bytes], None], cancel: Cancel, deadline: float | None
+    child: subprocess.Popen[bytes],
+    output: Callable[[bytes], None],
+    cancel: Cancel,
+    deadline: float | None,
+    watch: Callable[[], None] | None,
 ) -> None:
     assert child.stdout is not None
     descriptor = child.stdout.fileno()
+    watched_at = time.monotonic()
     while True:
         if cancel.is_set():
             raise JobInterrupted
         if deadline is not None and time.monotonic() > deadline:
             raise CommandTimeout
+        if watch is not None and time.monotonic() - watched_at >= WATCH_SECONDS:
+            watch()
+            watched_at = time.monotonic()
         readable, _, _ = select.select([descriptor], [], [], CANCEL_CHECK_SECONDS)
         if readable:
             data = os.read(descriptor, READ_BYTES)

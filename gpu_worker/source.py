@@ -1,40 +1,37 @@
 """Bring one repository at one commit into a directory, with the lease's own read token.
 
-The token reaches git by GIT_CONFIG_* variables only: never argv, a URL or a file. The directory holds no ``.git``
-afterwards, so a Dockerfile cannot copy one.
+In this order, so that nothing is written that may not stay: fetch the commit, count what it holds, check it out, put
+Git LFS objects in, then do the same for each submodule. git's own data lie beside the tree while this goes on and are
+gone afterwards; the tree never has a ``.git``, so a Dockerfile cannot copy one.
 """
 
 from __future__ import annotations
 
-import base64
-import os
-import random
 import re
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gpu_worker.commands import Cancel, CommandTimeout, run_command
-from gpu_worker.errors import JobFailed, JobInterrupted
+from gpu_worker.commands import Cancel
+from gpu_worker.disk import ensure_room
+from gpu_worker.errors import JobFailed
+from gpu_worker.git import REFUSED, Access, Git, Surroundings
+from gpu_worker.lfs import pull_lfs
 from gpu_worker.process_identity import ProcessIdentity
 from gpu_worker.protocol import Claim
+from gpu_worker.source_limits import Budget, SourceLimits, Tree
+from gpu_worker.submodules import DEEPEST, MOST, Submodule, submodules_of
 
-FETCH_TIMEOUT_SECONDS = 900.0
-TOKEN_USER = "lease"
-# A control plane that restarts is no fault of the Space: how long to try again before the job fails by it.
-OUTAGE_SECONDS = 600.0
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 10.0
-# What git and curl say (in English: LANG is ours) when nobody answered, or answered "not now".
-OUTAGE = re.compile(
-    rb"Failed to connect|Could(n't| not) (connect|resolve)|Connection (refused|reset|timed out)|Recv failure|"
-    rb"Empty reply|timed out|early EOF|RPC failed|transfer closed|unexpected disconnect|returned error: (429|50[0234])"
-)
+OWN_USER = "lease"
+# The store no longer has the commit; and: the server gives only what a branch or tag points at.
+NO_SUCH_COMMIT = re.compile(rb"not our ref|bad object|unable to find|no such remote ref")
+ONLY_ADVERTISED = re.compile(rb"unadvertised object")
 
 
 class SourceFetcher:
-    def __init__(self, *, verify_tls: bool | Path = True) -> None:
+    def __init__(self, *, verify_tls: bool | Path = True, limits: SourceLimits | None = None) -> None:
         self._verify_tls = verify_tls
+        self._limits = limits or SourceLimits()
 
     def fetch(
         self,
@@ -47,152 +44,86 @@ class SourceFetcher:
     ) -> None:
         """Fill the new *directory* with the tree of the claim's commit, LFS files and submodules included.
 
-        Raises JobFailed (``commit_gone``, ``source_failed``, ``git_lfs_missing``) or JobInterrupted.
+        Raises JobInterrupted, or JobFailed: ``commit_gone``, ``source_failed``, ``source_too_large``, ``disk_full``,
+        ``submodule_refused``, ``git_lfs_missing``, ``lfs_object_missing``.
         """
-        directory.mkdir(parents=True)
-        git = _Git(directory, self._environment(claim, directory), output, cancel, started)
-        output(f"Fetching {claim.owner}/{claim.repo} at {claim.revision}\n".encode())
-        git.must("init", "--quiet", reason="source_failed")
-        self._fetch_commit(git, claim)
-        git.must("checkout", "--quiet", "--force", "--detach", claim.revision, reason="source_failed")
-        if (directory / ".gitmodules").is_file():
-            git.must("submodule", "update", "--init", "--recursive", "--depth", "1", reason="source_failed")
-        if _wants_lfs(directory):
-            self._pull_lfs(git, claim)
-        _remove_git(directory)
-
-    def _fetch_commit(self, git: _Git, claim: Claim) -> None:
-        if git.run_through_outages("fetch", "--quiet", "--depth", "1", claim.clone_url, claim.revision) == 0:
-            return
-        # a server may refuse a bare id: take every branch and tag and look there
-        everything = (
-            "fetch",
-            "--quiet",
-            claim.clone_url,
-            "+refs/heads/*:refs/remotes/origin/*",
-            "+refs/tags/*:refs/tags/*",
-        )
-        if git.run_through_outages(*everything) != 0:
-            raise JobFailed("source_failed", f"The repository could not be fetched: {git.last_words()}")
-        if git.run("cat-file", "-e", claim.revision + "^{commit}") != 0:
-            raise JobFailed("commit_gone", f"Commit {claim.revision} no longer exists in {claim.owner}/{claim.repo}.")
-
-    def _pull_lfs(self, git: _Git, claim: Claim) -> None:
-        if git.run("lfs", "version") != 0:
-            raise JobFailed("git_lfs_missing", "The repository uses Git LFS, and this worker has no git-lfs.")
-        git.must("config", "lfs.url", claim.clone_url + "/info/lfs", reason="source_failed")
-        git.must("lfs", "fetch", claim.clone_url, claim.revision, reason="source_failed")
-        git.must("lfs", "checkout", reason="source_failed")
-
-    def _environment(self, claim: Claim, directory: Path) -> dict[str, str]:
-        secret = base64.b64encode(f"{TOKEN_USER}:{claim.source_token}".encode()).decode()
-        settings = {
-            # scoped to this repository's address: a submodule elsewhere never sees the token
-            f"http.{claim.clone_url}.extraHeader": f"Authorization: Basic {secret}",
-            "http.followRedirects": "false",
-            "safe.directory": "*",
-            "advice.detachedHead": "false",
-            "filter.lfs.smudge": "git-lfs smudge --skip -- %f",
-            "filter.lfs.process": "git-lfs filter-process --skip",
-            "filter.lfs.clean": "git-lfs clean -- %f",
-            "filter.lfs.required": "false",
-            "core.hooksPath": os.devnull,
-        }
-        if isinstance(self._verify_tls, Path):
-            settings["http.sslCAInfo"] = str(self._verify_tls)
-        elif not self._verify_tls:
-            settings["http.sslVerify"] = "false"
-        environment = {
-            "PATH": os.environ.get("PATH", os.defpath),
-            "HOME": str(directory),
-            "LANG": "C.UTF-8",
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_ALLOW_PROTOCOL": "https:http",
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_LFS_SKIP_SMUDGE": "1",
-            "GIT_CONFIG_COUNT": str(len(settings)),
-        }
-        for place, (key, value) in enumerate(settings.items()):
-            environment |= {f"GIT_CONFIG_KEY_{place}": key, f"GIT_CONFIG_VALUE_{place}": value}
-        return environment
-
-
-class _Git:
-    """git in one directory; keeps its last output for an error's sentence."""
-
-    def __init__(
-        self,
-        directory: Path,
-        environment: dict[str, str],
-        output: Callable[[bytes], None],
-        cancel: Cancel,
-        started: Callable[[ProcessIdentity | None], None] | None,
-    ) -> None:
-        self._directory, self._environment = directory, environment
-        self._output, self._cancel, self._started = output, cancel, started
-        self._last = b""
-
-    def run(self, *arguments: str) -> int:
-        self._last = b""
+        around = Surroundings(output, cancel, started, self._verify_tls)
+        aside = directory.with_name(directory.name + ".git")
         try:
-            return run_command(
-                ("git", *arguments),
-                cwd=self._directory,
-                env=self._environment,
-                output=self._hear,
-                cancel=self._cancel,
-                timeout_seconds=FETCH_TIMEOUT_SECONDS,
-                started=self._started,
-            )
-        except FileNotFoundError:
-            raise JobFailed("source_failed", "git is not installed on this worker.") from None
-        except CommandTimeout:
-            raise JobFailed(
-                "source_failed", f"git {arguments[0]} took longer than {FETCH_TIMEOUT_SECONDS:.0f} s."
-            ) from None
-
-    def run_through_outages(self, *arguments: str) -> int:
-        """Run a command that asks the control plane; while nobody answers there, again. Raises JobInterrupted."""
-        deadline = time.monotonic() + OUTAGE_SECONDS
-        pause = FIRST_PAUSE_SECONDS
-        while (status := self.run(*arguments)) != 0 and OUTAGE.search(self._last) and time.monotonic() < deadline:
-            self._output(b"The control plane does not answer; trying again.\n")
-            _sleep(pause * random.uniform(0.8, 1.2), self._cancel)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-        return status
-
-    def must(self, *arguments: str, reason: str) -> None:
-        if self.run_through_outages(*arguments) != 0:
-            raise JobFailed(reason, f"git {arguments[0]} failed: {self.last_words()}")
-
-    def last_words(self) -> str:
-        lines = self._last.decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "no reason given"
-
-    def _hear(self, data: bytes) -> None:
-        self._last = (self._last + data)[-4096:]
-        self._output(data)
+            _Fetch(claim, aside, around, Budget(self._limits)).repository(directory)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
 
 
-def _sleep(seconds: float, cancel: Cancel) -> None:
-    """Wait, or raise JobInterrupted as soon as the job is not wanted any more."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if cancel.is_set():
-            raise JobInterrupted
-        time.sleep(0.1)
+class _Fetch:
+    """One source on its way in."""
 
+    def __init__(self, claim: Claim, aside: Path, around: Surroundings, budget: Budget) -> None:
+        self._claim, self._aside, self._around, self._budget = claim, aside, around, budget
+        self._count = 0
 
-def _wants_lfs(directory: Path) -> bool:
-    attributes = directory / ".gitattributes"
-    return attributes.is_file() and not attributes.is_symlink() and b"filter=lfs" in attributes.read_bytes()
+    def repository(self, directory: Path) -> None:
+        claim = self._claim
+        git = self._git(directory, Access(claim.clone_url, OWN_USER, claim.source_token))
+        git.say(f"Fetching {claim.owner}/{claim.repo} at {claim.revision}")
+        git.init()
+        self._fetch_commit(git, claim.revision, f"{claim.owner}/{claim.repo}")
+        self._check_out(git, claim.revision, depth=0, inside="")
 
+    def _submodule(self, one: Submodule, directory: Path, *, depth: int, path: str) -> None:
+        """*path* is where it is from the root of the job's repository, for people."""
+        if self._count > MOST:
+            raise JobFailed("submodule_refused", f"The repository has more than {MOST} submodules.")
+        # The lease's id as user name asks for another repository than the job's own.
+        git = self._git(directory, Access(one.address, self._claim.lease, self._claim.source_token))
+        git.say(f"Fetching the submodule {path} from {one.full_name} at {one.revision}")
+        git.init()
+        try:
+            self._fetch_commit(git, one.revision, one.full_name)
+        except JobFailed as failure:
+            if failure.reason == "source_failed" and git.said(REFUSED):
+                raise JobFailed(
+                    "submodule_refused",
+                    f"The submodule {path} cannot be read: {one.full_name} is missing, or somebody may push to "
+                    f"{self._claim.owner}/{self._claim.repo} who may not read it.",
+                ) from failure
+            raise JobFailed(failure.reason, f"Submodule {path}: {failure.detail}") from failure
+        self._check_out(git, one.revision, depth=depth, inside=path)
 
-def _remove_git(directory: Path) -> None:
-    shutil.rmtree(directory / ".git")
-    for link in directory.rglob(".git"):  # each submodule has one
-        if link.is_dir() and not link.is_symlink():
-            shutil.rmtree(link)
-        else:
-            link.unlink()
+    def _check_out(self, git: Git, revision: str, *, depth: int, inside: str) -> None:
+        tree = Tree.of(git, revision, self._budget)
+        ensure_room(git.tree, tree.size)
+        git.must("checkout", "--quiet", "--force", "--detach", revision)
+        pull_lfs(git, revision, self._budget)
+        for one in submodules_of(git, revision, tree.links):
+            path = f"{inside}/{one.path}" if inside else one.path
+            if depth >= DEEPEST:
+                raise JobFailed("submodule_refused", f"Submodules are nested more than {DEEPEST} deep at {path}.")
+            directory = git.tree / one.path
+            if not directory.resolve().is_relative_to(git.tree.resolve()):  # git checks this too, at the checkout
+                raise JobFailed("submodule_refused", f"The submodule {path} would leave the repository.")
+            self._submodule(one, directory, depth=depth + 1, path=path)
+
+    def _fetch_commit(self, git: Git, revision: str, full_name: str) -> None:
+        watch = self._budget.watch(git)
+        if git.run_through_outages("fetch", "--quiet", "--depth", "1", "origin", revision, watch=watch) == 0:
+            return
+        if git.said(ONLY_ADVERTISED):  # take every branch and tag and look there
+            everything = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
+            if git.run_through_outages("fetch", "--quiet", "origin", *everything, watch=watch) == 0:
+                if git.answer("cat-file", "-e", revision + "^{commit}") is not None:
+                    return
+                raise self._gone(git, revision, full_name)
+        if git.said(NO_SUCH_COMMIT):
+            raise self._gone(git, revision, full_name)
+        raise JobFailed("source_failed", f"{full_name} could not be fetched: {git.last_words()}")
+
+    def _gone(self, git: Git, revision: str, full_name: str) -> JobFailed:
+        """A forced push took the commit away: the sentence names the newest one, where the server tells it."""
+        newest = (git.answer("ls-remote", "origin", "HEAD") or b"").split(b"\t")[0].decode(errors="replace")
+        then = f"; the newest is {newest}" if newest else ""
+        return JobFailed("commit_gone", f"Commit {revision} no longer exists in {full_name}{then}.")
+
+    def _git(self, tree: Path, access: Access) -> Git:
+        self._count += 1
+        return Git(tree, self._aside / str(self._count), access, self._around)

@@ -1,19 +1,18 @@
 """`/git/{owner}/{repo}.git/…`: a job's source for the worker that holds its lease, and nothing else.
 
-A plain ASGI application of the data plane: git's smart HTTP, the reading half. The password is the lease's source
-token; it opens one repository, while the job is leased or building. Everything else gets the same 401, so that nobody
-learns which repositories exist. Who may is decided in one database call; the transfer then holds no connection.
+A plain ASGI application of the data plane: git's smart HTTP and LFS (`lfs_http.py`), the reading half. The password is
+the lease's source token (`git_access.py` says what it opens), while the job is leased or building. Everything else gets
+the same 401, so that nobody learns which repositories exist. Who may is decided in one database call; the transfer then
+holds no connection.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import logging
 import re
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 from urllib.parse import parse_qs
@@ -21,34 +20,23 @@ from urllib.parse import parse_qs
 from asgiref.sync import ThreadSensitiveContext
 from channels.db import database_sync_to_async
 
-from jobs.models import Lease
-from jobs.states import JobState
-from jobs.tokens import check_source_token
+from spaces import git_access, lfs_http
 from spaces.forge import get_forge
-from spaces.forge.base import SYSTEM, GitRequest, Repository
+from spaces.forge.base import GitRequest, Repository
 from spaces.forge.errors import ForgeError, TooLarge, Unavailable
 from spaces.forge.git_commands import GitFailed
+from spaces.http_exchange import Body, Gone, Message, Receive, Send, head, header, say, send_chunk, while_wanted
 
 logger = logging.getLogger(__name__)
 
-Message = dict[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-
 REQUEST_LIMIT = 16 * 1024 * 1024  # bytes, decoded: what is wanted and had; a clone sends a few hundred
 TRANSFER_SECONDS = 3600.0  # of one pack, however fast; build limits are of the same size
-STALL_SECONDS = 120.0  # a peer that takes or gives nothing for so long is gone
 CONCURRENT = 16  # packs made at a time in one process; each costs a process and the memory of git's delta search
-READABLE_WHILE = (JobState.LEASED, JobState.BUILDING)
 
 _PATH = re.compile(r"/git/(?P<owner>[\w.-]{1,100})/(?P<name>[\w.-]{1,100}?)\.git/(?P<rest>.*)\Z", re.ASCII)
 _PROTOCOL = re.compile(r"version=[012](?::[a-z0-9=:_-]{0,64})?\Z")
 
 _slots = asyncio.Semaphore(CONCURRENT)  # never waited for, so it belongs to no event loop
-
-
-class _Gone(Exception):
-    """The client hung up."""
 
 
 async def application(scope: Message, receive: Receive, send: Send) -> None:
@@ -57,104 +45,67 @@ async def application(scope: Message, receive: Receive, send: Send) -> None:
     path = _PATH.match(scope["path"])
     service = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("service", [""])[0]
     if path is not None and (path["rest"] == "git-receive-pack" or service == "git-receive-pack"):
-        await _say(send, 403, "Repositories are read-only here: push to the forge.")
+        await say(send, 403, "Repositories are read-only here: push to the forge.")
         return
     repo = await _authorised(scope, path["owner"], path["name"]) if path is not None else None
     if path is None or repo is None:
         challenge = [(b"www-authenticate", b'Basic realm="source of a lease", charset="UTF-8"')]
-        await _say(send, 401, "This needs the source token of a lease that may read here.", challenge)
+        await say(send, 401, "This needs the source token of a lease that may read here.", challenge)
+        return
+    if path["rest"].startswith("info/lfs/"):
+        await lfs_http.serve(scope, Body(receive), send, repo, path["rest"])
         return
     match scope["method"], path["rest"], service:
         case "GET" | "HEAD", "info/refs", "git-upload-pack":
-            await _advertise(scope, _Body(receive), send, repo)
+            await _advertise(scope, Body(receive), send, repo)
         case "POST", "git-upload-pack", "":
-            await _upload_pack(scope, _Body(receive), send, repo)
+            await _upload_pack(scope, Body(receive), send, repo)
         case _:
-            await _say(send, 404, "Only git-upload-pack over smart HTTP is served here.")
+            await say(send, 404, "Only git-upload-pack over smart HTTP is served here.")
 
 
 async def _authorised(scope: Message, owner: str, name: str) -> Repository | None:
     """Return the repository that the request's token opens, or None. Holds no connection afterwards."""
-    token = _password(_header(scope, b"authorization"))
-    if token is None:
+    authorization = header(scope, b"authorization")
+    if not authorization:
         return None
     # A context of its own: without it, every plain ASGI app of this process would share one thread.
     async with ThreadSensitiveContext():
-        repo: Repository | None = await database_sync_to_async(_repository_of)(owner, name, token)
+        repo: Repository | None = await database_sync_to_async(git_access.opened_by)(authorization, owner, name)
     return repo
 
 
-def _repository_of(owner: str, name: str, token: str) -> Repository | None:
-    """Find the lease by the job's own names (those in its clone URL), the repository by its id (it may be renamed)."""
-    leases = Lease.objects.select_related("job").filter(
-        released_at__isnull=True,
-        job__state__in=READABLE_WHILE,
-        job__owner__iexact=owner,
-        job__repo__iexact=name,
-        worker__revoked_at__isnull=True,
-    )
-    lease = next((lease for lease in leases if check_source_token(lease, token)), None)
-    if lease is None:
-        return None
-    try:
-        return get_forge().get_repo_by_id(lease.job.repository_id, viewer=SYSTEM)
-    except ForgeError:  # deleted meanwhile: as if it never was
-        return None
-
-
-def _password(header: bytes) -> str | None:
-    """Return the password of `Basic lease:<password>`; None for anything else."""
-    scheme, _, encoded = header.partition(b" ")
-    if scheme.lower() != b"basic":
-        return None
-    try:
-        user, _, password = base64.b64decode(encoded.strip(), validate=True).decode("ascii").partition(":")
-    except (binascii.Error, UnicodeDecodeError):
-        return None
-    return password if user == "lease" and password else None
-
-
-async def _advertise(scope: Message, body: _Body, send: Send, repo: Repository) -> None:
+async def _advertise(scope: Message, body: Body, send: Send, repo: Repository) -> None:
     request = GitRequest("advertise", _protocol(scope), body.chunks())
     await _answer(scope, body, send, repo, request, b"application/x-git-upload-pack-advertisement")
 
 
-async def _upload_pack(scope: Message, body: _Body, send: Send, repo: Repository) -> None:
-    if _header(scope, b"content-type") != b"application/x-git-upload-pack-request":
-        await _say(send, 415, "Expected application/x-git-upload-pack-request.")
+async def _upload_pack(scope: Message, body: Body, send: Send, repo: Repository) -> None:
+    if header(scope, b"content-type") != b"application/x-git-upload-pack-request":
+        await say(send, 415, "Expected application/x-git-upload-pack-request.")
         return
     chunks = body.chunks()
-    match _header(scope, b"content-encoding").lower():
+    match header(scope, b"content-encoding").lower():
         case b"" | b"identity":
             pass
         case b"gzip" | b"x-gzip":
             chunks = _gunzip(chunks)
         case _:
-            await _say(send, 415, "Only gzip is understood as Content-Encoding.")
+            await say(send, 415, "Only gzip is understood as Content-Encoding.")
             return
     request = GitRequest("upload-pack", _protocol(scope), _bounded(chunks))
     await _answer(scope, body, send, repo, request, b"application/x-git-upload-pack-result")
 
 
 async def _answer(
-    scope: Message, body: _Body, send: Send, repo: Repository, request: GitRequest, content_type: bytes
+    scope: Message, body: Body, send: Send, repo: Repository, request: GitRequest, content_type: bytes
 ) -> None:
-    """Send git's answer, and end git when the client hangs up: a server tells that only to who listens."""
+    """Send git's answer, and end git when the client hangs up."""
     if _slots.locked():
-        await _say(send, 503, "Too many clones at once; try again in a moment.", [(b"retry-after", b"3")])
+        await say(send, 503, "Too many clones at once; try again in a moment.", [(b"retry-after", b"3")])
         return
     async with _slots:
-        work = asyncio.create_task(_transfer(scope, send, repo, request, content_type))
-        watch = asyncio.create_task(body.until_gone())
-        try:
-            await asyncio.wait([work, watch], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            watch.cancel()
-            if not work.done():
-                work.cancel()
-            await asyncio.gather(work, watch, return_exceptions=True)
-        if not work.cancelled():
-            work.result()
+        await while_wanted(body, asyncio.create_task(_transfer(scope, send, repo, request, content_type)))
 
 
 async def _transfer(scope: Message, send: Send, repo: Repository, request: GitRequest, content_type: bytes) -> None:
@@ -165,14 +116,14 @@ async def _transfer(scope: Message, send: Send, repo: Repository, request: GitRe
             async for chunk in chunks:
                 if not started:
                     started = True
-                    await send(_head(200, [(b"content-type", content_type)]))
+                    await send(head(200, [(b"content-type", content_type)]))
                 if scope["method"] != "HEAD":
-                    await _send_chunk(send, chunk, more=True)
+                    await send_chunk(send, chunk, more=True)
             if started:
-                await _send_chunk(send, b"", more=False)
+                await send_chunk(send, b"", more=False)
             else:
-                await _say(send, 400, "git could not make sense of the request.")
-    except _Gone:
+                await say(send, 400, "git could not make sense of the request.")
+    except Gone:
         return
     except (ForgeError, GitFailed, ValueError, TimeoutError) as error:
         logger.info("clone not served", extra={"action": "git_refused", "repository": repo.id, "why": str(error)})
@@ -184,48 +135,19 @@ async def _transfer(scope: Message, send: Send, repo: Repository, request: GitRe
 async def _refuse(send: Send, error: Exception) -> None:
     match error:
         case TooLarge():
-            await _say(send, 413, f"The request has more than {REQUEST_LIMIT} bytes.")
+            await say(send, 413, f"The request has more than {REQUEST_LIMIT} bytes.")
         case Unavailable():
             wait = str(round(error.retry_after)).encode()
-            await _say(send, 503, str(error), [(b"retry-after", wait)])
+            await say(send, 503, str(error), [(b"retry-after", wait)])
         case TimeoutError():
-            await _say(send, 503, "The repository did not answer in time.", [(b"retry-after", b"10")])
+            await say(send, 503, "The repository did not answer in time.", [(b"retry-after", b"10")])
         case _:
-            await _say(send, 400, "git could not make sense of the request.")
+            await say(send, 400, "git could not make sense of the request.")
 
 
 def _generator(repo: Repository, request: GitRequest) -> Any:
     """The forge's answer; an async generator, though the interface promises no more than an iterator."""
     return get_forge().serve_git(repo, request)
-
-
-async def _send_chunk(send: Send, chunk: bytes, *, more: bool) -> None:
-    async with asyncio.timeout(STALL_SECONDS):
-        await send({"type": "http.response.body", "body": chunk, "more_body": more})
-
-
-class _Body:
-    """The request's body, and after it the news that the client hung up: both come from the same `receive`."""
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
-        self._read = asyncio.Event()
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        while not self._read.is_set():
-            async with asyncio.timeout(STALL_SECONDS):
-                message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise _Gone
-            if not message.get("more_body", False):
-                self._read.set()
-            if message.get("body"):
-                yield message["body"]
-
-    async def until_gone(self) -> None:
-        await self._read.wait()
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
 
 
 async def _gunzip(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -255,22 +177,5 @@ async def _bounded(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 def _protocol(scope: Message) -> str:
     """Return the header Git-Protocol if it is one that we know; it becomes part of git's environment."""
-    value = _header(scope, b"git-protocol").decode("latin-1")
+    value = header(scope, b"git-protocol").decode("latin-1")
     return value if _PROTOCOL.match(value) else ""
-
-
-def _header(scope: Message, name: bytes) -> bytes:
-    headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
-    return next((value for key, value in headers if key.lower() == name), b"")
-
-
-def _head(status: int, headers: list[tuple[bytes, bytes]]) -> Message:
-    fixed = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
-    return {"type": "http.response.start", "status": status, "headers": [*headers, *fixed]}
-
-
-async def _say(send: Send, status: int, sentence: str, headers: list[tuple[bytes, bytes]] | None = None) -> None:
-    body = f"{sentence}\n".encode()
-    fixed = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
-    await send(_head(status, [*fixed, *(headers or [])]))
-    await send({"type": "http.response.body", "body": body})

@@ -7,7 +7,7 @@ Spaces or jobs. Whoever asks is a `Viewer`; what the viewer may not read does no
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
@@ -100,7 +100,7 @@ class GitRequest:
 
 
 class Forge(ABC):
-    """A place that keeps repositories. Calls block, but for `serve_git`, and raise only `spaces.forge.errors`."""
+    """A place that keeps repositories. Calls block, but for `serve_…`, and raise only `spaces.forge.errors`."""
 
     @abstractmethod
     def identity(self, user: User) -> Viewer:
@@ -140,3 +140,15 @@ class Forge(ABC):
     @abstractmethod
     def serve_git(self, repo: Repository, request: GitRequest) -> AsyncIterator[bytes]:
         """Yield git's answer as it comes, without holding a database connection; closing the iterator ends the work."""
+
+    @abstractmethod
+    def writers_may_read(self, repo: Repository, other: Repository) -> bool:
+        """Whether everybody who may push to `repo` may read `other`, so that a build of one may take in the other."""
+
+    @abstractmethod
+    def lfs_sizes(self, repo: Repository, oids: Sequence[str]) -> dict[str, int]:
+        """Return those of the Git LFS objects that the repository has, by id (SHA-256, hex), with their bytes."""
+
+    @abstractmethod
+    def serve_lfs(self, repo: Repository, oid: str) -> AsyncIterator[bytes]:
+        """Yield a Git LFS object as it comes, on the terms of `serve_git`. NotFound before the first byte."""

@@ -7,9 +7,10 @@ A repository lies under its id, never under its name: names come from people and
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -17,6 +18,7 @@ from django.db.models import CharField, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Lower
 from django.db.models.lookups import Exact
 
+from spaces.forge import local_lfs
 from spaces.forge.base import (
     ANONYMOUS,
     Commit,
@@ -37,6 +39,7 @@ FULL_ID = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
 TREE_LIMIT = 5_000  # entries of one directory; nobody reads more, and each is a line of a page
 _HEADER_LIMIT = 128  # bytes: an id, a type and a size
 _COMMIT_FORMAT = "--format=%H%x00%cI%x00%an%x00%s"
+_WRITING = (LocalCollaborator.Permission.WRITE, LocalCollaborator.Permission.ADMIN)
 _KINDS = {"040000": "directory", "120000": "symlink", "160000": "submodule"}
 
 
@@ -171,6 +174,23 @@ class LocalForge(Forge):
         finally:
             await output.aclose()
 
+    def writers_may_read(self, repo: Repository, other: Repository) -> bool:
+        if repo.id == other.id or other.visibility != Visibility.PRIVATE:
+            return True  # who may push is signed in
+        owners = set(_accounts(repo.owner))
+        if not owners and repo.owner.lower() != other.owner.lower():
+            return False  # only operators can push there, and what they import is not their own word
+        given = LocalCollaborator.objects.values_list("user_id", flat=True)
+        writers = given.filter(repository=int(repo.id), permission__in=_WRITING)
+        readers = given.filter(repository=int(other.id))
+        return {*owners, *writers} <= {*_accounts(other.owner), *readers}
+
+    def lfs_sizes(self, repo: Repository, oids: Sequence[str]) -> dict[str, int]:
+        return local_lfs.sizes(repository_directory(repo.id), oids)
+
+    def serve_lfs(self, repo: Repository, oid: str) -> AsyncIterator[bytes]:
+        return local_lfs.stream(repository_directory(repo.id), oid)
+
 
 def is_name(text: str) -> bool:
     """Whether an owner or a repository can be called that: it stands in paths, and must not be a path of its own."""
@@ -189,6 +209,12 @@ def _rows(viewer: Viewer) -> QuerySet[LocalRepository]:
         return rows.annotate(viewer_permission=Value(None, output_field=CharField(null=True)))
     given = LocalCollaborator.objects.filter(repository=OuterRef("pk"), user_id=viewer.user_id)
     return rows.annotate(viewer_permission=Subquery(given.values("permission")[:1]))
+
+
+def _accounts(owner: str) -> QuerySet[Any, int]:
+    """The account behind an owner's name; none for an organisation that is only a name."""
+    accounts = get_user_model().objects.filter(_is(get_user_model().USERNAME_FIELD, owner))
+    return accounts.values_list("pk", flat=True)
 
 
 def _is(field: str, text: str) -> Exact:

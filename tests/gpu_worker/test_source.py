@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from gpu_worker.errors import JobFailed, JobInterrupted
+from gpu_worker.git import Access, environment
 from gpu_worker.protocol import Claim
 from gpu_worker.source import SourceFetcher
 from tests.gpu_worker.control_plane import ControlPlane, Lease
@@ -58,10 +59,12 @@ def test_a_commit_that_left_its_branch_is_found_while_the_server_has_it(plane: C
 
 
 def test_a_commit_that_is_gone_is_named(plane: ControlPlane, tmp_path: Path) -> None:
-    make_repository(plane.git_root, "hello", {"app.py": "1"})
+    newest = make_repository(plane.git_root, "hello", {"app.py": "1"})
     gone = "0123456789" * 4
 
-    with pytest.raises(JobFailed, match=f"Commit {gone} no longer exists in alice/hello") as failure:
+    with pytest.raises(
+        JobFailed, match=f"Commit {gone} no longer exists in alice/hello; the newest is {newest}"
+    ) as failure:
         fetch(claim_of(plane, "hello", gone), tmp_path / "source")
     assert failure.value.reason == "commit_gone"
 
@@ -90,7 +93,9 @@ def test_a_refused_token_fails_the_job_without_showing_it(plane: ControlPlane, t
 
 
 def test_a_redirect_is_not_followed_with_the_token() -> None:
-    settings = SourceFetcher()._environment(Claim.read(golden("claim.response")["full"]), Path("/nowhere"))
+    claim = Claim.read(golden("claim.response")["full"])
+    access = Access(claim.clone_url, "lease", claim.source_token)
+    settings = environment(Path("/nowhere/tree"), Path("/nowhere/git"), access, True)
 
     values = {
         settings[f"GIT_CONFIG_KEY_{n}"]: settings[f"GIT_CONFIG_VALUE_{n}"]

@@ -36,7 +36,11 @@ def make_repository(
 
 def make_space(full_name: str, **wishes: object) -> Space:
     """Create a repository and its Space row."""
-    row = make_repository(full_name, **wishes)  # type: ignore[arg-type]
+    return space_of(make_repository(full_name, **wishes))  # type: ignore[arg-type]
+
+
+def space_of(row: LocalRepository) -> Space:
+    """Return the Space row of a repository, as fresh as it is."""
     return sync(get_forge().get_repo_by_id(str(row.pk), viewer=SYSTEM))
 
 

@@ -8,111 +8,26 @@ from __future__ import annotations
 import asyncio
 import base64
 import gzip
-import http.client
 import os
 import socket
-import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import uvicorn
-from django.contrib.auth.models import User
 from django.db import connection
 
-from jobs.lifecycle import Report, claim_next, record, request_stop
+from jobs.lifecycle import request_stop
 from jobs.models import Lease
 from jobs.tokens import runtime_token, source_token
-from spaces import git_http, launch
+from spaces import git_http
 from spaces.forge.local_writes import find_repository
-from tests.factories import WorkerFactory
-from tests.spaces.repositories import commit, git, make_space, set_ref
+from tests.spaces.git_server import Claimed, ask, basic, fetch
+from tests.spaces.repositories import commit, git, set_ref
 from workers.models import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def server() -> Iterator[str]:
-    """The application behind uvicorn; the address of its origin."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(git_http.application, log_level="critical", lifespan="off")
-    uvicorn_server = uvicorn.Server(config)
-    thread = threading.Thread(target=uvicorn_server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    uvicorn_server.should_exit = True
-    thread.join(timeout=10)
-    assert not thread.is_alive()
-
-
-@dataclass
-class Claimed:
-    """A job in a worker's hands."""
-
-    worker: Worker
-    lease: Lease
-    seq: int = 0
-
-    def report(self, *kinds: str) -> None:
-        reports = []
-        for kind in kinds:
-            self.seq += 1
-            reports.append(Report(self.seq, kind, {"image_id": "sha256:1"} if kind == "running" else {}))
-        record(self.worker.pk, session=1, job_id=self.lease.job_id, lease_id=self.lease.pk, reports=reports, logs=[])
-
-
-@pytest.fixture
-def claimed() -> Callable[..., Claimed]:
-    def claim(full_name: str = "alice/app", **wishes: Any) -> Claimed:
-        user, _ = User.objects.get_or_create(username=full_name.split("/")[0])
-        launch.start(make_space(full_name, **wishes), user=user)
-        worker = WorkerFactory.create()
-        claim = claim_next(worker.pk, session=1, free_gpu=1, free_cpu=1, key=str(uuid.uuid4()))
-        assert claim is not None
-        return Claimed(worker, claim.lease)
-
-    return claim
-
-
-def basic(user: str, password: str) -> str:
-    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
-
-
-def fetch(server: str, path: str, revision: str, authorization: str, into: Path, *options: str) -> Any:
-    """Fetch one commit as the worker does: the header travels in the environment only."""
-    assert git("init", "--quiet", str(into)).returncode == 0
-    header = {
-        "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": f"http.{server}/.extraHeader",
-        "GIT_CONFIG_VALUE_0": f"Authorization: {authorization}",
-    }
-    return git(*options, "fetch", "--quiet", "--depth", "1", f"{server}{path}", revision, cwd=into, env=header)
-
-
-def ask(
-    server: str,
-    method: str,
-    path: str,
-    *,
-    authorization: str | None = None,
-    body: bytes | None = None,
-    headers: dict[str, str] | None = None,
-) -> tuple[int, dict[str, str], bytes]:
-    where = urlsplit(server)
-    client = http.client.HTTPConnection(where.hostname or "", where.port, timeout=30)
-    try:
-        sent = {**({"Authorization": authorization} if authorization else {}), **(headers or {})}
-        client.request(method, path, body=body, headers=sent)
-        answer = client.getresponse()
-        return answer.status, {key.lower(): value for key, value in answer.getheaders()}, answer.read()
-    finally:
-        client.close()
 
 
 INFO = "/git/alice/app.git/info/refs?service=git-upload-pack"

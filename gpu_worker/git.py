@@ -1,0 +1,221 @@
+"""The git program in one directory: nothing of this machine's configuration, the token in the environment only.
+
+The token reaches git by GIT_CONFIG_* variables: never argv, a URL or a file. The repository's own data (``GIT_DIR``)
+lies beside the tree, not in it, so nothing that reads the tree can take it along.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpu_worker.commands import Cancel, CommandTimeout, run_command
+from gpu_worker.errors import JobFailed, JobInterrupted
+from gpu_worker.process_identity import ProcessIdentity
+
+FETCH_TIMEOUT_SECONDS = 900.0
+LFS_TIMEOUT_SECONDS = 4 * 3600.0  # models of tens of gigabytes over a home connection
+# A control plane that restarts is no fault of the Space: how long to try again before the job fails by it.
+OUTAGE_SECONDS = 600.0
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 10.0
+LAST_WORDS_BYTES = 4096
+NO_SETTINGS: Mapping[str, str] = {}
+# What git and curl say (in English: LANG is ours) when nobody answered, or answered "not now".
+OUTAGE = re.compile(
+    rb"Failed to connect|Could(n't| not) (connect|resolve)|[Cc]onnection (refused|reset|timed out)|Recv failure|"
+    rb"Empty reply|timed out|early EOF|RPC failed|transfer closed|unexpected disconnect|"
+    rb"(returned error|Server error): (429|50[0234])|HTTP (429|50[0234])"
+)
+DISK_FULL = re.compile(rb"[Nn]o space left on device|Disk quota exceeded")
+REFUSED = re.compile(rb"could not read Username|Authentication failed|returned error: 40[13]")
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where a repository is, and what opens it."""
+
+    address: str
+    user: str
+    token: str
+
+    def settings(self) -> dict[str, str]:
+        secret = base64.b64encode(f"{self.user}:{self.token}".encode()).decode()
+        # scoped to this repository's address: nobody else ever sees the token, and no redirect takes it along
+        return {
+            f"http.{self.address}.extraHeader": f"Authorization: Basic {secret}",
+            "http.followRedirects": "false",
+        }
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What all git commands of one job share."""
+
+    output: Callable[[bytes], None]
+    cancel: Cancel
+    started: Callable[[ProcessIdentity | None], None] | None
+    verify_tls: bool | Path = True
+
+
+class Git:
+    """git on one tree; keeps its last output for an error's sentence."""
+
+    def __init__(self, tree: Path, repository: Path, access: Access, around: Surroundings) -> None:
+        """*repository* is a directory of git's own, which must not be inside *tree*; both are made by ``init``."""
+        self.tree, self.access = tree, access
+        self._around = around
+        self._repository = repository
+        self._environment = environment(tree, repository, access, around.verify_tls)
+        self._last = b""
+
+    def init(self) -> None:
+        """Make an empty repository. Raises JobFailed."""
+        self.tree.mkdir(parents=True, exist_ok=True)
+        (self._repository / "home").mkdir(parents=True)
+        self.must("init", "--quiet")
+
+    def run(
+        self,
+        *arguments: str,
+        read: Callable[[bytes], None] | None = None,
+        watch: Callable[[], None] | None = None,
+        timeout_seconds: float = FETCH_TIMEOUT_SECONDS,
+        settings: Mapping[str, str] = NO_SETTINGS,
+    ) -> int:
+        """Run git and return its exit code. Its output goes to the build log, or to *read* only.
+
+        Raises JobFailed when the disk is full, the time is over or git is missing; what *watch* and *read* raise.
+        """
+        self._last = b""
+        try:
+            status = run_command(
+                ("git", *(word for name, value in settings.items() for word in ("-c", f"{name}={value}")), *arguments),
+                cwd=self.tree,
+                env=self._environment,
+                output=self._hear if read is None else read,
+                cancel=self._around.cancel,
+                timeout_seconds=timeout_seconds,
+                started=self._around.started,
+                watch=watch,
+            )
+        except FileNotFoundError:
+            raise JobFailed("source_failed", "git is not installed on this worker.") from None
+        except CommandTimeout:
+            raise JobFailed("source_failed", f"git {arguments[0]} took longer than {timeout_seconds:.0f} s.") from None
+        if status != 0 and DISK_FULL.search(self._last):
+            raise JobFailed("disk_full", f"There was no space left while git ran {arguments[0]}.")
+        return status
+
+    def run_through_outages(
+        self,
+        *arguments: str,
+        watch: Callable[[], None] | None = None,
+        timeout_seconds: float = FETCH_TIMEOUT_SECONDS,
+    ) -> int:
+        """Run a command that asks the control plane; while nobody answers there, again. Raises JobInterrupted."""
+        deadline = time.monotonic() + OUTAGE_SECONDS
+        pause = FIRST_PAUSE_SECONDS
+        while (status := self.run(*arguments, watch=watch, timeout_seconds=timeout_seconds)) != 0:
+            if not OUTAGE.search(self._last) or time.monotonic() > deadline:
+                break
+            self._around.output(b"The control plane does not answer; trying again.\n")
+            _sleep(pause * random.uniform(0.8, 1.2), self._around.cancel)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        return status
+
+    def must(self, *arguments: str) -> None:
+        """Run a command that has no reason to fail. Raises JobFailed with git's last words."""
+        if self.run(*arguments) != 0:
+            raise JobFailed("source_failed", f"git {arguments[0]} failed: {self.last_words()}")
+
+    def answer(self, *arguments: str, limit: int = 8 * 1024 * 1024) -> bytes | None:
+        """The output of a command, unless it fails. Raises JobFailed when it has more than *limit* bytes."""
+        heard = bytearray()
+
+        def take(data: bytes) -> None:
+            heard.extend(data)
+            if len(heard) > limit:
+                raise JobFailed("source_too_large", f"git {arguments[0]} has more to say than anybody would read.")
+
+        return bytes(heard) if self.run(*arguments, read=take) == 0 else None
+
+    def say(self, text: str) -> None:
+        """One line in the build log."""
+        self._around.output(f"{text}\n".encode())
+
+    def said(self, pattern: re.Pattern[bytes]) -> bool:
+        """Whether the last command said that."""
+        return pattern.search(self._last) is not None
+
+    def last_words(self) -> str:
+        """The last line of the last command."""
+        lines = self._last.decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "no reason given"
+
+    def packed_bytes(self) -> int:
+        """What git has stored so far, its unfinished downloads included."""
+        return sum(_size(Path(at) / name) for at, _, names in os.walk(self._repository) for name in names)
+
+    def _hear(self, data: bytes) -> None:
+        self._last = (self._last + data)[-LAST_WORDS_BYTES:]
+        self._around.output(data)
+
+
+def environment(tree: Path, repository: Path, access: Access, verify_tls: bool | Path) -> Mapping[str, str]:
+    """The whole environment of a git process: PATH and what is said here, nothing inherited."""
+    settings = {
+        **access.settings(),
+        "safe.directory": "*",
+        "advice.detachedHead": "false",
+        "fetch.recurseSubmodules": "false",
+        "submodule.recurse": "false",
+        "core.hooksPath": os.devnull,
+        "core.fsmonitor": "false",
+        # no filter.lfs here: a checkout writes pointers; the objects come when it is known how large they are
+        "remote.origin.url": access.address,
+        # above what a repository's .lfsconfig says: its objects come from where its commits come from
+        "lfs.url": access.address + "/info/lfs",
+        "lfs.concurrentTransfers": "4",
+    }
+    if isinstance(verify_tls, Path):
+        settings["http.sslCAInfo"] = str(verify_tls)
+    elif not verify_tls:
+        settings["http.sslVerify"] = "false"
+    variables = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(repository / "home"),  # not the tree: a .netrc of the repository is nobody's
+        "LANG": "C.UTF-8",
+        "GIT_DIR": str(repository),
+        "GIT_WORK_TREE": str(tree),
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ASKPASS": "",
+        "GIT_ALLOW_PROTOCOL": "https:http",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_COUNT": str(len(settings)),
+    }
+    for place, (key, value) in enumerate(settings.items()):
+        variables |= {f"GIT_CONFIG_KEY_{place}": key, f"GIT_CONFIG_VALUE_{place}": value}
+    return variables
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.lstat().st_size
+    except OSError:
+        return 0  # renamed meanwhile
+
+
+def _sleep(seconds: float, cancel: Cancel) -> None:
+    """Wait, or raise JobInterrupted as soon as the job is not wanted any more."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if cancel.is_set():
+            raise JobInterrupted
+        time.sleep(0.1)

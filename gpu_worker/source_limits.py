@@ -1,0 +1,99 @@
+"""How large a source may be, and how large it is: known from git's list of a commit before a file is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gpu_worker.errors import JobFailed
+from gpu_worker.git import Git
+
+MIB = 1024 * 1024
+_LINE = re.compile(rb"(?P<mode>\d{6}) \w+ (?P<id>[0-9a-f]{40,64}) +(?P<size>\d+|-)\t(?P<path>(?s:.*))\Z")
+_GITLINK = b"160000"
+
+
+@dataclass(frozen=True)
+class SourceLimits:
+    """What this worker takes of one job, submodules included."""
+
+    mib: int = 4096
+    """Of files as git keeps them, Git LFS objects not counted."""
+    files: int = 100_000
+    lfs_mib: int = 51_200
+
+
+@dataclass(frozen=True)
+class Gitlink:
+    """Where a tree names a commit of another repository."""
+
+    path: str
+    revision: str
+
+
+@dataclass
+class Budget:
+    """What is left of the limits while one job's source comes in."""
+
+    limits: SourceLimits
+    files: int = 0
+    size: int = 0
+    lfs: int = 0
+
+    def take_file(self, size: int) -> None:
+        self.files += 1
+        self.size += size
+        if self.files > self.limits.files:
+            raise _too_large(f"The repository has more than {self.limits.files} files")
+        if self.size > self.limits.mib * MIB:
+            raise _too_large(f"The repository's files have more than {self.limits.mib} MiB, Git LFS not counted")
+
+    def take_lfs(self, size: int, objects: int) -> None:
+        self.lfs += size
+        if self.lfs > self.limits.lfs_mib * MIB:
+            raise _too_large(f"The repository's {objects} Git LFS objects have more than {self.limits.lfs_mib} MiB")
+
+    def watch(self, git: Git) -> Callable[[], None]:
+        """For a fetch: ends it when what arrives is larger than all that may be left of it."""
+
+        def look() -> None:
+            if git.packed_bytes() > self.limits.mib * MIB:
+                raise _too_large(f"What git sends of the repository has more than {self.limits.mib} MiB")
+
+        return look
+
+
+@dataclass
+class Tree:
+    """What a commit holds, read from ``git ls-tree`` as it comes: a tree of nested copies may list billions."""
+
+    budget: Budget
+    size: int = 0
+    links: list[Gitlink] = field(default_factory=list)
+    _rest: bytes = b""
+
+    @classmethod
+    def of(cls, git: Git, revision: str, budget: Budget) -> Tree:
+        """Raises JobFailed as soon as the list is longer than the limits allow."""
+        tree = cls(budget)
+        if git.run("ls-tree", "-r", "-l", "-z", "--full-tree", revision, read=tree.read) != 0:
+            raise JobFailed("source_failed", f"git cannot list the commit {revision}.")
+        return tree
+
+    def read(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\0")
+        for line in lines:
+            match = _LINE.match(line)
+            if match is None:
+                continue  # a warning of git's own
+            if match["mode"] == _GITLINK:
+                self.links.append(Gitlink(match["path"].decode(errors="surrogateescape"), match["id"].decode()))
+                continue
+            size = int(match["size"])
+            self.size += size
+            self.budget.take_file(size)
+
+
+def _too_large(what: str) -> JobFailed:
+    return JobFailed("source_too_large", f"{what}; that is the limit of this worker.")
