@@ -57,7 +57,8 @@ class ClaimLoop:
         """Try for one job; whether to try for another at once."""
         picture = self._machine.picture(self._link.intervals.heartbeat_seconds)
         gpu, cpu = self._holdings.free_slots(
-            max_gpu=self._config.max_gpu_jobs if picture.gpu.gpus else 0, max_cpu=self._config.max_cpu_jobs
+            max_gpu=self._config.max_gpu_jobs if picture.gpu.gpus and picture.quiet is None else 0,
+            max_cpu=self._config.max_cpu_jobs,
         )
         if not (gpu or cpu) or not self._link.may_claim():
             return False

@@ -57,6 +57,7 @@ class WorkerOffer:
     scheduling: str = "open"
     accepting: bool = True
     paused_reason: str = ""
+    gpu_paused_reason: str = ""  # why it takes no GPU jobs now, while it takes others
     gateway_ok: bool = True
     gateway_detail: str = ""
     features: frozenset[str] = frozenset()
@@ -189,6 +190,8 @@ def _full(offer: WorkerOffer, what: str) -> Refusal:
 
 
 def _place_on_gpus(offer: WorkerOffer, spec: RequirementSpec) -> Placement | Refusal:
+    if offer.gpu_paused_reason:
+        return Refusal("gpu_jobs_paused", f"{offer.name} takes no GPU jobs now: {offer.gpu_paused_reason}")
     found = [(gpu, _share_of(offer, gpu, spec)) for gpu in offer.gpus]
     shares = [each for _, each in found if isinstance(each, Share)]
     if len(shares) >= spec.gpu_count:

@@ -25,6 +25,7 @@ _RANKS = {
     "worker_disabled": _CLOSED,
     "worker_draining": _CLOSED,
     "worker_paused": _CLOSED,
+    "gpu_jobs_paused": _CLOSED,
     "gateway_unreachable": _CLOSED,
     "gpu_workers_disabled": _CLOSED,
     "worker_offline": _AWAY,

@@ -109,6 +109,8 @@ def _worker_sentence(reason: WorkerReason, reader: Reader, now: datetime) -> str
     sentence = said or (reason.sentence if reader.operator else words.worker_refusal("not_now")) or ""
     if reason.code == "gateway_unreachable" and reader.operator and reason.offer.gateway_detail:
         sentence = f"{sentence} ({reason.offer.gateway_detail})"
+    if reason.code == "gpu_jobs_paused" and reader.operator:
+        sentence = f"{sentence} ({reason.offer.gpu_paused_reason})"
     if reason.code == "worker_paused" and reader.operator and reason.offer.paused_reason:
         sentence = f"{sentence} ({reason.offer.paused_reason})"
     return sentence

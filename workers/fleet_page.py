@@ -109,8 +109,9 @@ def look(name: str) -> Look:
 
 def _figures(fleet: Fleet) -> list[Figure]:
     lines = fleet.lines
-    # Simulated cards are shown, and never counted with real ones.
-    cards = [gpu.offer for line in lines for gpu in line.gpus if gpu.row.present and not gpu.row.simulated]
+    # Simulated cards are shown, and never counted with real ones; of a split card its parts count.
+    present = [gpu for line in lines for gpu in line.gpus if gpu.row.present]
+    cards = [gpu.offer for gpu in present if not (gpu.row.simulated or gpu.row.mig)]
     reserved = sum(held.mib for card in cards for held in card.reserved)
     queued = Job.objects.filter(state=JobState.QUEUED).order_by("seq").values_list("queued_at", flat=True)
     oldest = queued.first()
@@ -176,6 +177,9 @@ def _remarks(line: WorkerLine, reader: Reader) -> list[str]:
         remarks.append(
             _("Paused: %(reason)s") % {"reason": worker.paused_reason} if told else _("Paused by its owner.")
         )
+    elif line.online and worker.gpu_paused_reason:
+        sentence = words.worker_refusal("gpu_jobs_paused") or ""
+        remarks.append(f"{sentence} ({worker.gpu_paused_reason})" if reader.operator else sentence)
     return remarks
 
 

@@ -89,6 +89,11 @@ class Worker(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def gpu_paused_reason(self) -> str:
+        """Why it takes no GPU jobs now, while it takes others, as it says; "" where it takes them."""
+        return str(self.capabilities.get("gpu_paused_reason") or "")
+
     def silent_since(self, *, up_since: datetime) -> datetime | None:
         """Since when nothing was heard, counted from our own start at the earliest. None: never heard of."""
         return None if self.last_seen_at is None else max(self.last_seen_at, up_since)

@@ -67,6 +67,7 @@ def _offer(worker: Worker, gpus: Iterable[GpuOffer], entries: Books) -> WorkerOf
         scheduling=worker.scheduling,
         accepting=worker.accepting,
         paused_reason=worker.paused_reason,
+        gpu_paused_reason=worker.gpu_paused_reason,
         gateway_ok=bool(worker.gateway_url) and worker.gateway_status == Worker.Gateway.OK,
         gateway_detail=gateway_sentence(worker),
         features=frozenset(worker.features),

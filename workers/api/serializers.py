@@ -156,6 +156,7 @@ class CapabilitiesIn(Message):
     features = serializers.ListField(child=Text(max_length=64), max_length=64, required=False, default=list)
     max_jobs = MaxJobsIn()
     gpu_count = Whole(max_value=SMALL, **OPTIONAL)
+    gpu_paused_reason = Text(clip=512, **OPTIONAL)
     disk = DiskIn(**OPTIONAL)
 
     def shaped(self, values: dict[str, Any]) -> reports.Capabilities:
