@@ -37,7 +37,7 @@ class Event(StrEnum):
     REBOOTED = "rebooted"  # the host restarted: same lease, same image, a new container
     EXPIRED = "expired"  # the lease ran out; it is not released yet
     GAVE_UP = "gave_up"  # the last attempt expired, and its last chance to resume with it
-    DECLINED = "declined"  # the worker hands it back (shutdown, GPU gone): not counted as an attempt
+    DECLINED = "declined"  # the worker hands it back (shutdown, GPU gone, its owner's pause): no attempt is counted
     LOST = "lost"  # a live worker no longer lists the lease
     FINISHED = "finished"  # a batch job exited with 0
     BROKE = "broke"  # failed, or exited when it should not have
@@ -100,6 +100,7 @@ TABLE: dict[tuple[JobState, Event], JobState] = {
     (S.RUNNING, E.CUT_OFF): S.UNAVAILABLE,
     (S.RUNNING, E.WITHHELD): S.UNAVAILABLE,
     (S.RUNNING, E.REBOOTED): S.STARTING,
+    (S.RUNNING, E.DECLINED): S.QUEUED,  # the machine's owner wants it now: stopped there, and free to run elsewhere
     (S.RUNNING, E.FINISHED): S.COMPLETED,
     (S.RUNNING, E.BROKE): S.FAILED,
     (S.RUNNING, E.LOST): S.FAILED,
@@ -109,6 +110,7 @@ TABLE: dict[tuple[JobState, Event], JobState] = {
     # unavailable
     (S.UNAVAILABLE, E.RUNNING): S.RUNNING,
     (S.UNAVAILABLE, E.REBOOTED): S.STARTING,
+    (S.UNAVAILABLE, E.DECLINED): S.QUEUED,
     (S.UNAVAILABLE, E.FINISHED): S.COMPLETED,
     (S.UNAVAILABLE, E.BROKE): S.FAILED,
     (S.UNAVAILABLE, E.LOST): S.FAILED,

@@ -86,6 +86,20 @@ def test_a_coming_job_that_is_declined_is_queued_uncounted_and_may_be_taken_at_o
     assert must_claim(WorkerFactory.create(), "k2").job == trip.job
 
 
+@pytest.mark.parametrize("mode", [Job.Mode.SERVICE, Job.Mode.BATCH])
+@pytest.mark.parametrize("at", ["running", "unavailable"])
+def test_a_serving_job_that_its_worker_hands_back_is_queued_uncounted_and_may_run_elsewhere(at: str, mode: str) -> None:
+    trip = journey(at, mode=mode)
+
+    trip.report("declined", reason="paused", detail="The owner of this machine needs it now.")
+
+    trip.lease.refresh_from_db()
+    assert (trip.state, trip.job.attempts, trip.job.worker_id) == ("queued", 0, None)
+    assert trip.lease.released_at is not None
+    assert trip.beat() == [(str(trip.lease.pk), "remove")], "until the worker says that nothing of it is left"
+    assert must_claim(WorkerFactory.create(), "k2").job == trip.job
+
+
 @pytest.mark.parametrize("at", COMING)
 def test_a_coming_job_is_stopping_after_a_stop(at: str) -> None:
     trip = journey(at)

@@ -156,7 +156,6 @@ class CapabilitiesIn(Message):
     features = serializers.ListField(child=Text(max_length=64), max_length=64, required=False, default=list)
     max_jobs = MaxJobsIn()
     gpu_count = Whole(max_value=SMALL, **OPTIONAL)
-    gpu_paused_reason = Text(clip=512, **OPTIONAL)
     disk = DiskIn(**OPTIONAL)
 
     def shaped(self, values: dict[str, Any]) -> reports.Capabilities:
@@ -298,7 +297,7 @@ class FailedIn(EventHead):
 
 
 class DeclinedIn(EventHead):
-    reason = Word(choices=["shutdown", "gpu_gone", "disk_floor", "needs_cuda"])
+    reason = Word(choices=["shutdown", "gpu_gone", "disk_floor", "needs_cuda", "paused"])
     detail = Text(clip=1024, **OPTIONAL)
 
 
