@@ -1,4 +1,4 @@
-"""The command ``openface-gpu-worker``."""
+"""The command ``openface-gpu-worker``: which commands there are, their flags, and their exit codes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from gpu_worker import __version__, agent
+from gpu_worker import __version__, agent, cli_inspect, cli_owner
+from gpu_worker.answer import EXIT_CONFIG, EXIT_FINAL, EXIT_UNEXPECTED, Answer
 from gpu_worker.config import WorkerConfig, load
-from gpu_worker.containers import ContainerEngine
-from gpu_worker.credentials import CredentialStore
-from gpu_worker.doctor import examine, reach
 from gpu_worker.errors import CallFailed, ConfigError, EngineError, Final, WireError
-from gpu_worker.journal import JobRecord, Journal
+from gpu_worker.settings_file import with_settings_file
 
 # flag → setting; every flag has a variable, so a service file and a shell say the same
 _FLAGS = {
@@ -34,145 +33,92 @@ _FLAGS = {
 }
 
 
+EXIT_CODES = """exit codes:
+  0   done, or stopped as asked
+  1   something is wrong: an unexpected problem, a bad check, no answer
+  2   a setting or an argument cannot work; a sentence says which
+  78  final: this worker was revoked, or another process uses its credential"""
+
+
+@dataclass(frozen=True)
+class Command:
+    name: str
+    does: str
+    act: Callable[[WorkerConfig, argparse.Namespace], Answer] | None
+    """None: the command that works until it is stopped."""
+    local: bool = False
+    """It calls nobody, so it needs no address of the control plane."""
+
+
+COMMANDS = (
+    Command("run", "work: enroll if needed, take jobs, run them (what a service starts)", None),
+    Command("enroll", "exchange the enrollment token for a credential, and exit", cli_inspect.enroll_now),
+    Command("status", "who this worker is, what it holds, how it stands", cli_inspect.status, local=True),
+    Command("doctor", "check what this machine needs to run jobs", cli_inspect.doctor),
+    Command("verify", "check that a running worker keeps its promises, from end to end", cli_inspect.verify),
+    Command("pause", "take no more jobs, until resume or a time", cli_owner.pause, local=True),
+    Command("resume", "end a pause", cli_owner.resume, local=True),
+    Command("leave", "stop this worker's apps, revoke its credential and forget it", cli_owner.leave),
+)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     _set_up_logging(arguments.verbose)
     overrides = {setting: getattr(arguments, flag.replace("-", "_")) for flag, (setting, _) in _FLAGS.items()}
+    command: Command = arguments.command
     try:
-        config = load(os.environ, overrides)
-        return int(arguments.act(config, arguments))
+        config = load(with_settings_file(os.environ), overrides, local=command.local)
+        if command.act is None:
+            return agent.run(config)
+        answer = command.act(config, arguments)
     except ConfigError as problem:
         print(problem, file=sys.stderr)
-        return agent.EXIT_CONFIG
+        return EXIT_CONFIG
     except Final as problem:
         print(problem, file=sys.stderr)
-        return agent.EXIT_FINAL
+        return EXIT_FINAL
     except (CallFailed, WireError, EngineError) as problem:
         print(problem, file=sys.stderr)
-        return agent.EXIT_UNEXPECTED
+        return EXIT_UNEXPECTED
+    print(json.dumps(answer.facts, ensure_ascii=False) if arguments.json else answer.text)
+    return answer.code
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="openface-gpu-worker", description="Runs Spaces on this machine.")
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="openface-gpu-worker",
+        description="Runs Spaces on this machine.",
+        epilog=EXIT_CODES,
+        formatter_class=formatter,
+    )
     parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(required=True, metavar="command")
-    for name, act, text, has_json in (
-        ("run", _run, "work: enroll if needed, take jobs, run them (what a service starts)", False),
-        ("enroll", _enroll, "exchange the enrollment token for a credential, and exit", True),
-        ("status", _status, "who this worker is and what it holds, from its data directory", True),
-        ("leave", _leave, "stop this worker's apps, revoke its credential and forget it", True),
-        ("doctor", _doctor, "check what this machine needs to run jobs", True),
-    ):
-        command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        command.set_defaults(act=act, json=False)
-        if has_json:
-            command.add_argument("--json", action="store_true", help="answer as one JSON object")
-        command.add_argument("-v", "--verbose", action="store_true", help="log details")
+    subparsers = parser.add_subparsers(required=True, metavar="command")
+    for command in COMMANDS:
+        text = command.does[0].upper() + command.does[1:] + "."
+        sub = subparsers.add_parser(
+            command.name, help=command.does, description=text, epilog=EXIT_CODES, formatter_class=formatter
+        )
+        sub.set_defaults(command=command, json=False)
+        _add_own_flags(command.name, sub)
+        if command.act is not None:
+            sub.add_argument("--json", action="store_true", help="answer as one JSON object")
+        sub.add_argument("-v", "--verbose", action="store_true", help="log details")
+        settings = sub.add_argument_group(
+            "settings", "Each has a variable, also read from /etc/openface-gpu-worker/worker.env; the flag wins."
+        )
         for flag, (setting, meaning) in _FLAGS.items():
-            command.add_argument(f"--{flag}", metavar="…", help=f"{meaning} [{setting}]")
+            settings.add_argument(f"--{flag}", metavar="…", help=f"{meaning} [{setting}]")
     return parser
 
 
-def _run(config: WorkerConfig, arguments: argparse.Namespace) -> int:
-    return agent.run(config)
-
-
-def _enroll(config: WorkerConfig, arguments: argparse.Namespace) -> int:
-    with agent.DataDirLock(config.data_dir):
-        # a port of 0 is known only to the running gateway: propose nothing then
-        url = config.gateway_url(config.gateway_port) if config.public_url or config.gateway_port else None
-        credential = agent.enroll(config, gateway_url=url)
-    _say(
-        arguments.json,
-        {"worker_id": credential.worker_id, "name": credential.name},
-        f"Enrolled as {credential.name} ({credential.worker_id}).",
-    )
-    return agent.EXIT_OK
-
-
-def _status(config: WorkerConfig, arguments: argparse.Namespace) -> int:
-    credential = CredentialStore(config.data_dir).load()
-    records = Journal(config.data_dir).load_all() if (config.data_dir / "jobs").is_dir() else []
-    try:
-        with agent.DataDirLock(config.data_dir):
-            running = False
-    except ConfigError:
-        running = True
-    jobs = [
-        {
-            "job": record.facts.job,
-            "lease": record.facts.lease,
-            "space": f"{record.facts.owner}/{record.facts.repo}",
-            "state": record.phase,
-            "gpus": list(record.facts.gpus),
-        }
-        for record in records
-    ]
-    answer = {
-        "worker_id": credential.worker_id if credential else None,
-        "name": credential.name if credential else None,
-        "running": running,
-        "control_plane": config.url,
-        "jobs": jobs,
-    }
-    lines = [
-        f"{credential.name} ({credential.worker_id})" if credential else "Not enrolled.",
-        f"Control plane: {config.url}",
-        f"Worker process: {'running' if running else 'not running'}",
-    ]
-    lines += [f"{job['space']}: {job['state']} (lease {job['lease']})" for job in jobs] or ["No jobs."]
-    _say(arguments.json, answer, "\n".join(lines))
-    return agent.EXIT_OK
-
-
-def _leave(config: WorkerConfig, arguments: argparse.Namespace) -> int:
-    with agent.DataDirLock(config.data_dir):
-        store = CredentialStore(config.data_dir)
-        credential = store.load()
-        if credential is None:
-            raise ConfigError("This worker is not enrolled.")
-        client = agent.control_plane(config)
-        client.credential = credential
-        client.leave()
-        removed = _remove_apps(config, credential.worker_id)
-        store.wipe(reason="This worker left.")
-    _say(
-        arguments.json,
-        {"worker_id": credential.worker_id, "removed_apps": removed},
-        f"{credential.name} has left; {removed} app(s) stopped and removed.",
-    )
-    return agent.EXIT_OK
-
-
-def _remove_apps(config: WorkerConfig, worker_id: str) -> int:
-    executor, journal = agent.make_executor(config, worker_id), Journal(config.data_dir)
-    removed = 0
-    for found in executor.inventory():
-        runtime = executor.find(JobRecord(found.facts))
-        if runtime is not None:
-            runtime.stop(agent.LEAVE_GRACE_SECONDS)
-            runtime.remove()
-            removed += 1
-    for record in journal.load_all():
-        journal.drop(record.facts.lease)
-    if isinstance(executor, ContainerEngine):
-        executor.remove_stray_networks(set())
-    return removed
-
-
-def _doctor(config: WorkerConfig, arguments: argparse.Namespace) -> int:
-    checks = [*examine(config), reach(config)]
-    marks = {True: "ok ", False: "BAD", None: "?  "}
-    lines = [
-        f"{marks[check.ok]} {check.check}: {check.detail or ''}" + (f"\n      → {check.remedy}" if check.remedy else "")
-        for check in checks
-    ]
-    _say(arguments.json, {"checks": [check.wire() for check in checks]}, "\n".join(lines))
-    return agent.EXIT_UNEXPECTED if any(check.ok is False for check in checks) else agent.EXIT_OK
-
-
-def _say(as_json: bool, answer: Mapping[str, object], text: str) -> None:
-    print(json.dumps(answer, ensure_ascii=False) if as_json else text)
+def _add_own_flags(name: str, parser: argparse.ArgumentParser) -> None:
+    if name == "pause":
+        parser.add_argument("--reason", metavar="TEXT", help="shown to operators on the fleet page")
+        parser.add_argument("--now", action="store_true", help="stop running apps too; they go back to the line")
+        parser.add_argument("--for", dest="for_", metavar="TIME", help="how long: 30m, 2h, 1d12h")
+        parser.add_argument("--until", metavar="TIME", help="until when: 18:00, or 2026-12-24T18:00")
 
 
 class _KeyValueFormatter(logging.Formatter):

@@ -6,35 +6,25 @@ Exit codes: 0 stopped as asked · 1 unexpected, or the heartbeat is wedged · 2 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 import os
-import secrets
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import IO, TypeVar
+from typing import TypeVar
 
-from gpu_worker.atomic import write_private
+from gpu_worker import __version__, standing_down
+from gpu_worker.answer import EXIT_FINAL, EXIT_OK, EXIT_UNEXPECTED
 from gpu_worker.claiming import ClaimLoop
-from gpu_worker.client import ControlPlane
 from gpu_worker.config import WorkerConfig
 from gpu_worker.containers import ContainerEngine
 from gpu_worker.credentials import Credential, CredentialStore
+from gpu_worker.data_dir import DataDirLock
 from gpu_worker.doctor import examine
-from gpu_worker.errors import (
-    CallFailed,
-    ConfigError,
-    EngineError,
-    Final,
-    Refused,
-    Revoked,
-    WireError,
-)
+from gpu_worker.enrollment import control_plane, enroll, read_token
+from gpu_worker.errors import CallFailed, EngineError, Final, Refused, Revoked, WireError
 from gpu_worker.executor import Executor
 from gpu_worker.gateway import Gateway
 from gpu_worker.gpu_report import GpuProbe
@@ -45,110 +35,46 @@ from gpu_worker.inventory import record_from_labels, take_inventory
 from gpu_worker.journal import JobFacts, JobRecord, Journal
 from gpu_worker.link import Link
 from gpu_worker.machine import Machine
+from gpu_worker.pause import PauseFile, PauseWatch
 from gpu_worker.processes import ProcessExecutor
 from gpu_worker.protocol import Claim
 from gpu_worker.runner import JobRunner
+from gpu_worker.self_report import SelfReport, SelfReportFile
 from gpu_worker.signals import SignalListener
 from gpu_worker.simulated_gpus import SimulatedProbe, read_simulated
 from gpu_worker.source import SourceFetcher
-from gpu_worker.wishes import LOST, SHUTDOWN, Wish
+from gpu_worker.wishes import HAND_BACK, LOST, SHUTDOWN, Wish
 from gpu_worker.workshop import Workshop
 
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-EXIT_OK, EXIT_UNEXPECTED, EXIT_CONFIG, EXIT_FINAL = 0, 1, 2, 78
 TICK_SECONDS = 0.2
 FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 0.5, 15.0
 SHUTDOWN_SECONDS = 8.0  # below the 10 s that docker stop and compose give
 REVOKED_SECONDS = 60.0
 ENGINE_RETRY_SECONDS = 1.0
-LEAVE_GRACE_SECONDS = 10.0
+HANDED_BACK = "The owner of this machine needs it now."  # not the pause's own reason: the Space's people read this
 
 
 def run(config: WorkerConfig) -> int:
-    """Work until a signal or a final answer; the exit code. Raises ConfigError."""
-    with DataDirLock(config.data_dir):
-        store = CredentialStore(config.data_dir)
-        if store.load() is None:
-            ended = store.ended_by(read_token(config))
-            if ended is not None:
-                return _stay_quiet(ended)
-        return _Agent(config, store).run()
+    """Work until a signal or a final answer; the exit code. Raises ConfigError.
 
-
-def enroll(
-    config: WorkerConfig, *, gateway_url: str | None = None, closing: threading.Event | None = None
-) -> Credential:
-    """Exchange the token for a credential and keep it; a stored one wins. Raises ConfigError, Unreachable."""
+    Where an engine would start us again after a final answer, wait in silence until a new start makes sense.
+    """
     store = CredentialStore(config.data_dir)
-    present = store.load()
-    if present is not None:
-        return present
-    token = read_token(config)
-    if token is None:
-        raise ConfigError(
-            "There is no credential and no enrollment token: issue one on the control plane and set "
-            "WORKER_ENROLLMENT_TOKEN_FILE."
-        )
-    client, nonce = control_plane(config, closing), _nonce_for(config, token)
-    try:
-        answer = client.enroll(token=token, nonce=nonce, hostname=socket.gethostname(), gateway_url=gateway_url)
-    except Refused as refusal:
-        if refusal.status in (401, 422):
-            raise ConfigError(f"The enrollment was refused: {refusal.detail}") from refusal
-        raise
-    if config.name and config.name != answer.name:
-        raise ConfigError(f"WORKER_NAME is {config.name!r}, but the token was issued for {answer.name!r}.")
-    credential = Credential(answer.credential, answer.name)
-    store.save(credential, token=token)
-    logger.info("enrolled", extra={"action": "enrolled", "worker": credential.worker_id, "worker_name": answer.name})
-    return credential
-
-
-def control_plane(config: WorkerConfig, closing: threading.Event | None = None) -> ControlPlane:
-    verify = config.verify_tls if isinstance(config.verify_tls, bool) else str(config.verify_tls)
-    return ControlPlane(config.url, verify_tls=verify, closing=closing)
-
-
-def read_token(config: WorkerConfig) -> str | None:
-    """The enrollment token from its file, None where there is no file. Raises ConfigError when it cannot be read."""
-    if config.token_file is None:
-        return None
-    try:
-        return config.token_file.read_text().strip() or None
-    except OSError as problem:
-        raise ConfigError(
-            f"The enrollment token in {config.token_file} cannot be read: {problem.strerror}."
-        ) from problem
+    with DataDirLock(config.data_dir):
+        ended = None if store.load() else store.ended_by(read_token(config))
+        code, reason = (EXIT_FINAL, ended) if ended else _Agent(config, store).run()
+    if code == EXIT_FINAL:
+        _stand_down(config, store, reason)
+    return code
 
 
 def make_executor(config: WorkerConfig, worker_id: str) -> Executor:
     if config.executor == "process":
         return ProcessExecutor(worker_id, config.data_dir)
     return ContainerEngine(worker_id, limit_defaults=config.limit_defaults)
-
-
-class DataDirLock:
-    """One worker per data directory: two would fight over one journal."""
-
-    def __init__(self, data_dir: Path) -> None:
-        self._data_dir = data_dir
-        self._file: IO[str] | None = None
-
-    def __enter__(self) -> None:
-        try:
-            self._data_dir.mkdir(parents=True, exist_ok=True)
-            self._file = open(self._data_dir / "worker.lock", "w")
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"Another worker is running with the data directory {self._data_dir}.") from None
-        except OSError as problem:
-            raise ConfigError(f"The data directory {self._data_dir} cannot be used: {problem.strerror}.") from problem
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
 
 
 class _Agent:
@@ -161,10 +87,13 @@ class _Agent:
         self._signals = 0
         self._looked_at = 0.0
         self._gateway = Gateway(config.bind_address, config.gateway_port)
+        self._pauses = PauseWatch(PauseFile(config.data_dir))
+        self._self_report = SelfReportFile(config.data_dir)
 
     # -- life --------------------------------------------------------------------------------------------------
 
-    def run(self) -> int:
+    def run(self) -> tuple[int, str]:
+        """The exit code, and the sentence of a final answer."""
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
         self._gateway.start()
@@ -173,10 +102,11 @@ class _Agent:
             credential = self._until_reachable(
                 lambda: enroll(self._config, gateway_url=gateway_url, closing=self._stop)
             )
-            if credential is None:
-                return EXIT_OK
-            self._put_together(credential)
-            return self._work(gateway_url)
+            code = EXIT_OK if self._final is None else EXIT_FINAL
+            if credential is not None:
+                self._put_together(credential)
+                code = self._work(gateway_url)
+            return code, str(self._final or "")
         finally:
             self._closing.set()
             self._gateway.stop()
@@ -190,7 +120,9 @@ class _Agent:
         self._journal = Journal(config.data_dir)
         self._machine = Machine(config, credential.worker_id, self._executor, _probe(config))
         self._holdings = Holdings()
-        self._link = Link(self._client, config, self._machine, self._holdings, self._executor)
+        self._link = Link(
+            self._client, config, self._machine, self._holdings, self._executor, reasons=[self._pauses.reason]
+        )
         self._heartbeat = Heartbeat(self._link, self._on_final)
         self._claims = ClaimLoop(
             self._client, config, self._link, self._machine, self._holdings, take=self._take, on_final=self._on_final
@@ -215,6 +147,7 @@ class _Agent:
         self._started_at = time.monotonic()
 
     def _work(self, gateway_url: str) -> int:
+        self._mind_pause()
         self._machine.look()
         self._take_inventory()
         doctor = examine(self._config)
@@ -238,6 +171,8 @@ class _Agent:
                     "heartbeat is wedged; exiting so that a supervisor starts a new process", extra={"action": "wedged"}
                 )
                 os._exit(EXIT_UNEXPECTED)
+            self._mind_pause()
+            self._report_self(gateway_url)
             if not self._link.inventory_done:
                 self._take_inventory()
                 self._confirm()
@@ -325,6 +260,42 @@ class _Agent:
             for runner in self._holdings.all():
                 runner.confirm(self._link.instructions.get(runner.facts.lease))
 
+    def _mind_pause(self) -> None:
+        """Obey the owner of this machine within a tick, and let the control plane know at once."""
+        if not self._pauses.look(time.time()):
+            return
+        pause = self._pauses.current
+        logger.info(
+            "paused" if pause else "resumed",
+            extra={"action": "paused", "reason": pause.sentence()} if pause else {"action": "resumed"},
+        )
+        for runner in self._holdings.all():
+            self._hand_back_if_paused(runner)
+        self._heartbeat.beat_now()
+        self._claims.claim_now()
+
+    def _hand_back_if_paused(self, runner: JobRunner) -> None:
+        pause = self._pauses.current
+        if pause is not None and pause.stop_apps:
+            runner.wish(Wish(HAND_BACK, HANDED_BACK))
+
+    def _report_self(self, gateway_url: str) -> None:
+        report = SelfReport(
+            pid=os.getpid(),
+            version=__version__,
+            answers=self._link.contact_at > 0 and self._heartbeat.trouble is None,
+            problem=self._heartbeat.trouble,
+            standing=self._link.standing,
+            gateway_url=gateway_url,
+            gateway=self._link.gateway,
+            paused=self._link.paused_reason(),
+            no_gpu_jobs=None,
+        )
+        try:
+            self._self_report.write(report)
+        except OSError as problem:
+            logger.warning("status not written", extra={"action": "status_unwritten", "problem": str(problem)})
+
     def _take(self, claim: Claim) -> None:
         record = JobRecord(
             JobFacts.of(claim), runtime_token_sha256=hashlib.sha256(claim.runtime_token.encode()).hexdigest()
@@ -335,6 +306,7 @@ class _Agent:
         runner = JobRunner(record, self._workshop, claim=claim, on_end=self._on_end)
         if self._holdings.add(runner):
             self._journal.save(record)
+            self._hand_back_if_paused(runner)
             runner.start()
         return runner
 
@@ -410,29 +382,16 @@ def _probe(config: WorkerConfig) -> GpuProbe:
     return SimulatedProbe(config.simulate_gpus)
 
 
-def _nonce_for(config: WorkerConfig, token: str) -> str:
-    """The nonce of this token's enrollment, kept until it succeeds: an answer that was lost is then repeated."""
-    file = config.data_dir / "enrollment-nonce"
-    digest = hashlib.sha256(token.encode()).hexdigest()
-    try:
-        known, _, nonce = file.read_text().partition(" ")
-        if known == digest and nonce:
-            return nonce
-    except OSError:
-        pass
-    nonce = secrets.token_hex(16)
-    write_private(file, f"{digest} {nonce}")
-    return nonce
+def _stand_down(config: WorkerConfig, store: CredentialStore, reason: str) -> None:
+    """Revoked, or replaced by another process: make no request until somebody has changed something."""
+    before = store.load()
+    act = "Restart it" if before else "Put a new enrollment token in place"
+    logger.error("%s %s to use this worker again.", reason, act, extra={"action": "standing_down"})
+    if not standing_down.engine_restarts_us():
+        return
 
+    def changed() -> bool:
+        now = store.load()
+        return now != before or (now is None and store.ended_by(read_token(config)) is None)
 
-def _stay_quiet(reason: str) -> int:
-    """Revoked, and no new token: make no request. Where an engine would start us again and again, wait instead."""
-    logger.error(
-        "%s Put a new enrollment token in place to enroll this worker again.", reason, extra={"action": "quiet"}
-    )
-    if os.environ.get("OPENFACE_WORKER_CONTAINER") == "1":
-        done = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: done.set())
-        done.wait()
-    return EXIT_FINAL
+    standing_down.wait_until(changed)

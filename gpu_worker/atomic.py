@@ -14,6 +14,7 @@ def write_private(path: Path, content: str, *, durable: bool = True) -> None:
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(content)
+            give_to_owner(file.fileno(), path.parent)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
@@ -21,3 +22,13 @@ def write_private(path: Path, content: str, *, durable: bool = True) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def give_to_owner(descriptor: int, directory: Path) -> None:
+    """What root writes on behalf of a service (`sudo openface-gpu-worker pause`) has to be readable for its account.
+
+    By the descriptor, never by the path: that account could have put a link there.
+    """
+    if os.geteuid() == 0:
+        owner = os.stat(directory)
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)

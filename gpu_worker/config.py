@@ -54,15 +54,18 @@ class WorkerConfig:
         return f"http://{host}:{bound_port}"
 
 
-def load(environ: Mapping[str, str], overrides: Mapping[str, str | None] | None = None) -> WorkerConfig:
+def load(
+    environ: Mapping[str, str], overrides: Mapping[str, str | None] | None = None, *, local: bool = False
+) -> WorkerConfig:
     """Settings from *environ*; a non-empty value in *overrides* (same names, from flags) wins.
 
-    Raises ConfigError with one sentence for the first setting that cannot work.
+    *local*: for a command that calls nobody, so that the control plane's address may be missing. Raises ConfigError
+    with one sentence for the first setting that cannot work.
     """
     merged = {key: value.strip() for key, value in environ.items() if value.strip()}
     merged.update({key: value for key, value in (overrides or {}).items() if value})
     return WorkerConfig(
-        url=_control_plane_url(merged),
+        url="" if local and not merged.get("OPENFACE_URL") else _control_plane_url(merged),
         verify_tls=_tls(merged),
         name=merged.get("WORKER_NAME", ""),
         token_file=_token_file(merged),
@@ -116,11 +119,14 @@ def _tls(values: Mapping[str, str]) -> bool | Path:
     return ca_file or True
 
 
-def _token_file(values: Mapping[str, str]) -> Path | None:
-    for name in ("WORKER_ENROLLMENT_TOKEN_FILE", "WORKER_TOKEN_FILE"):
-        if name in values:
-            return Path(values[name])
-    return DEFAULT_TOKEN_FILE if DEFAULT_TOKEN_FILE.exists() else None
+def _token_file(values: Mapping[str, str], default: Path = DEFAULT_TOKEN_FILE) -> Path | None:
+    if "WORKER_ENROLLMENT_TOKEN_FILE" in values:
+        return Path(values["WORKER_ENROLLMENT_TOKEN_FILE"])
+    alias = values.get("WORKER_TOKEN_FILE")
+    # compose files in the field set the alias to one name and put the token into the directory under the other
+    if alias is not None and (Path(alias).exists() or not default.exists()):
+        return Path(alias)
+    return default if default.exists() else None
 
 
 def _bind_address(values: Mapping[str, str]) -> str:

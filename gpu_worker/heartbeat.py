@@ -29,6 +29,11 @@ class Heartbeat:
         self._turned_at = time.monotonic()
         self._trouble: str | None = None
 
+    @property
+    def trouble(self) -> str | None:
+        """What the newest beat met instead of an answer; None when it was answered."""
+        return self._trouble
+
     def beat_now(self) -> None:
         """Do not wait for the interval: something changed, or a signal says that the server wants something."""
         self._now.set()

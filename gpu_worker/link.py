@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gpu_worker.client import ControlPlane
 from gpu_worker.config import WorkerConfig
@@ -17,6 +17,9 @@ from gpu_worker.protocol import DEFAULT_INTERVALS, Desired, DoctorCheck, Instruc
 
 logger = logging.getLogger(__name__)
 
+Reason = Callable[[Picture], str | None]
+"""Looks at the machine and says in a sentence why jobs are not taken now; None where it sees no reason."""
+
 DISK_FLOOR_MIB = 1024  # below it a build fails in confusing ways, so no job is taken
 
 
@@ -24,8 +27,17 @@ class Link:
     """Register and heartbeat, and what their answers said. Thread-safe."""
 
     def __init__(
-        self, client: ControlPlane, config: WorkerConfig, machine: Machine, holdings: Holdings, executor: Executor
+        self,
+        client: ControlPlane,
+        config: WorkerConfig,
+        machine: Machine,
+        holdings: Holdings,
+        executor: Executor,
+        *,
+        reasons: Sequence[Reason] = (),
     ) -> None:
+        """*reasons* keep the worker from taking any job; the first that has something to say is told."""
+        self._reasons = tuple(reasons)
         self._client, self._config, self._machine, self._holdings = client, config, machine, holdings
         self._engine_needed = isinstance(executor, ContainerEngine)
         self._lock = threading.Lock()
@@ -95,7 +107,7 @@ class Link:
         free = [mib for mib in picture.disk.values() if isinstance(mib, int)]
         if free and min(free) < DISK_FLOOR_MIB:
             return f"Less than {DISK_FLOOR_MIB} MiB of disk are free."
-        return None
+        return next((sentence for reason in self._reasons if (sentence := reason(picture))), None)
 
     def may_claim(self) -> bool:
         """Whether asking for a job makes sense: an open standing, and an answered heartbeat not long ago."""

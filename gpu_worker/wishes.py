@@ -1,4 +1,4 @@
-"""Why a job should end although its app has not: a stop, a lost lease, a shutdown of the worker."""
+"""Why a job should end although its app has not: a stop, a lost lease, the machine's owner, a shutdown."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ DEFAULT_GRACE_SECONDS = 10.0
 
 STOP = "stop"
 LOST = "lost"  # the lease is not ours any more: nobody wants to hear of the job
+HAND_BACK = "hand_back"  # the owner wants the machine now: the app is stopped, the job goes back to the line
 SHUTDOWN = "shutdown"  # this process ends; a running app does not
 
 

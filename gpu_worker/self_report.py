@@ -1,0 +1,52 @@
+"""What a running worker knows of its standing with the control plane, for `status` and `verify` in another process."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gpu_worker.atomic import write_private
+
+FILE_NAME = "status.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfReport:
+    pid: int
+    version: str
+    answers: bool
+    """Whether the control plane answered the newest heartbeat."""
+    problem: str | None
+    """What that heartbeat met instead."""
+    standing: str
+    gateway_url: str
+    gateway: str | None
+    """What the control plane saw when it called the gateway; None: it has not said yet."""
+    paused: str | None
+    """Why no job is taken."""
+    no_gpu_jobs: str | None
+    """Why no GPU job is taken, where CPU jobs are."""
+
+
+class SelfReportFile:
+    """Written by one thread of one process; every reader gets a whole one."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._path = data_dir / FILE_NAME
+        self._written: SelfReport | None = None
+
+    def write(self, report: SelfReport) -> None:
+        """Write it down if it says something new. Raises OSError."""
+        if report != self._written:
+            write_private(self._path, json.dumps(asdict(report)), durable=False)
+            self._written = report
+
+    def read(self) -> SelfReport | None:
+        """What a worker wrote last, alive or not; None where there is nothing readable."""
+        try:
+            content: dict[str, Any] = json.loads(self._path.read_text())
+            return SelfReport(**content)
+        except (OSError, ValueError, TypeError):
+            return None  # none yet, or of another version

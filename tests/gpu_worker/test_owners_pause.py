@@ -1,0 +1,241 @@
+"""The owner of a machine pauses its worker from that machine: at once, over restarts, and with an end if wished."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_worker.__main__ import main
+from gpu_worker.errors import ConfigError
+from gpu_worker.pause import Pause, PauseFile, PauseWatch, duration, in_force, time_of_day
+from gpu_worker.process_identity import ProcessIdentity
+from tests.gpu_worker.conftest import ask
+from tests.gpu_worker.control_plane import ControlPlane, Lease
+from tests.gpu_worker.worker import WEB_APP, WorkerProcess, eventually, make_repository
+
+Make = Callable[..., WorkerProcess]
+Command = Callable[..., dict[str, Any]]
+NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs a command as the machine's owner would; its JSON answer ({} where it has none)."""
+
+    def run(worker: WorkerProcess, *words: str, code: int = 0) -> dict[str, Any]:
+        with monkeypatch.context() as changed:
+            for name in list(os.environ):
+                changed.delenv(name)
+            for name, value in worker.environment.items():
+                changed.setenv(name, value)
+            capsys.readouterr()
+            assert main([*words, "--json"]) == code
+        said = capsys.readouterr().out
+        return dict(json.loads(said)) if said else {}
+
+    return run
+
+
+def queue_app(plane: ControlPlane, name: str = "hello") -> str:
+    revision = make_repository(plane.git_root, name, {"app.py": WEB_APP})
+    return plane.queue_job(name, revision, app_file="app.py")
+
+
+def serving(plane: ControlPlane) -> Lease:
+    job = queue_app(plane)
+    eventually(lambda: plane.state(job) == "running", what="running")
+    lease = plane.lease_of(job)
+    assert lease is not None
+    return lease
+
+
+def told(plane: ControlPlane) -> tuple[bool, str | None]:
+    """What the newest heartbeat says: whether jobs are accepted, and why not."""
+    return plane.beats[-1]["accepting"], plane.beats[-1]["paused_reason"]
+
+
+def test_a_pause_takes_no_more_jobs_and_lets_running_apps_go_on(
+    plane: ControlPlane, make_worker: Make, command: Command
+) -> None:
+    worker = make_worker().start()
+    lease = serving(plane)
+
+    answer = command(worker, "pause", "--reason", "rendering a film")
+
+    assert (answer["paused"], answer["running"], answer["jobs"]) == (True, True, 1)
+    eventually(lambda: told(plane) == (False, "Paused on the machine itself: rendering a film"), what="the pause")
+    second = queue_app(plane, "second")
+    beats = len(plane.beats)
+    eventually(lambda: len(plane.beats) > beats + 3, what="some heartbeats")
+    assert plane.state(second) == "queued"
+    assert ask(worker, lease.id)[0] == 200
+
+    command(worker, "resume")
+
+    eventually(lambda: plane.state(second) == "running", what="the second job")
+
+
+def test_a_pause_is_heard_before_the_next_heartbeat_is_due(
+    plane: ControlPlane, make_worker: Make, command: Command
+) -> None:
+    plane.intervals |= {"heartbeat_seconds": 600, "poll_seconds": 600, "stale_seconds": 2400}
+    worker = make_worker().start()
+    eventually(lambda: plane.beats, what="the first heartbeat")
+
+    command(worker, "pause")
+    eventually(lambda: told(plane) == (False, "Paused on the machine itself."), what="the pause")
+    command(worker, "resume")
+
+    eventually(lambda: told(plane) == (True, None), what="the end of the pause")
+
+
+def test_a_pause_survives_a_restart_of_the_worker(plane: ControlPlane, make_worker: Make, command: Command) -> None:
+    worker = make_worker().start()
+    command(worker, "pause")
+    worker.terminate()
+    job = queue_app(plane)
+
+    worker.start()
+
+    beats = len(plane.beats)
+    eventually(lambda: len(plane.beats) > beats + 3, what="some heartbeats")
+    assert plane.state(job) == "queued"
+    assert told(plane) == (False, "Paused on the machine itself.")
+
+
+def test_now_stops_running_apps_and_hands_them_back(plane: ControlPlane, make_worker: Make, command: Command) -> None:
+    worker = make_worker().start()
+    lease = serving(plane)
+    pid = ask(worker, lease.id)[1]["pid"]
+
+    command(worker, "pause", "--now", "--reason", "my own business")
+
+    eventually(lambda: lease.cleared, what="clearing")
+    assert lease.kinds() == ["building", "starting", "running", "declined"]
+    assert lease.events[-1]["reason"] == "paused"
+    assert ProcessIdentity.of(pid) is None
+    assert "my own business" not in json.dumps(lease.events) + lease.logs["system"], "the Space's people read these"
+
+
+def test_now_is_carried_out_by_the_next_process_if_this_one_dies(
+    plane: ControlPlane, make_worker: Make, command: Command
+) -> None:
+    worker = make_worker().start()
+    lease = serving(plane)
+    worker.kill()
+    assert command(worker, "pause", "--now")["running"] is False
+
+    worker.start()
+
+    eventually(lambda: lease.cleared, what="clearing")
+    assert lease.events[-1]["reason"] == "paused"
+
+
+def test_a_pause_ends_by_itself(plane: ControlPlane, make_worker: Make, command: Command) -> None:
+    worker = make_worker().start()
+
+    command(worker, "pause", "--for", "2s")
+
+    eventually(lambda: told(plane)[0] is False, what="the pause")
+    eventually(lambda: told(plane)[0] is True, what="its end")
+    assert command(worker, "status")["paused"] is False
+
+
+def test_the_status_tells_of_a_pause_and_of_the_control_plane(
+    plane: ControlPlane, make_worker: Make, command: Command
+) -> None:
+    worker = make_worker().start()
+    command(worker, "pause", "--reason", "a game", "--for", "3h")
+
+    status = eventually(
+        lambda: (now := command(worker, "status")) and now["takes_no_jobs_because"] and now, what="the reason"
+    )
+
+    assert status["takes_no_jobs_because"].endswith(": a game")
+    assert (status["running"], status["answers"], status["standing"], status["gateway"]) == (True, True, "open", "ok")
+    assert status["paused_until"] is not None
+    worker.terminate()
+    status = command(worker, "status")
+    assert (status["running"], status["paused"], status["answers"]) == (False, True, None)
+
+
+@pytest.mark.parametrize(
+    "words", [("--for", "2 hours"), ("--until", "later"), ("--for", "1h", "--until", "18:00"), ("--reason", "x" * 201)]
+)
+def test_a_pause_that_cannot_be_meant_is_refused(
+    plane: ControlPlane, make_worker: Make, command: Command, words: tuple[str]
+) -> None:
+    worker = make_worker()
+
+    command(worker, "pause", *words, code=2)
+
+    assert not (worker.data_dir / "pause.json").exists()
+
+
+def test_what_root_writes_is_readable_for_the_services_account(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root to be somebody else")
+    os.chown(tmp_path, 10001, 10001)
+
+    PauseFile(tmp_path).write(Pause(since=1.0))
+
+    facts = (tmp_path / "pause.json").stat()
+    assert (facts.st_uid, facts.st_gid) == (10001, 10001)
+
+
+def test_a_damaged_pause_is_a_pause(tmp_path: Path) -> None:
+    (tmp_path / "pause.json").write_text('{"since": 1')
+    watch = PauseWatch(PauseFile(tmp_path))
+
+    assert watch.look(time.time())
+    assert "resume removes it" in str(watch.reason())
+    PauseFile(tmp_path).remove()
+    assert watch.look(time.time())
+    assert watch.reason() is None
+
+
+def test_a_pause_is_over_at_its_time(tmp_path: Path) -> None:
+    file = PauseFile(tmp_path)
+    file.write(Pause(since=100.0, until=200.0))
+    watch = PauseWatch(file)
+
+    assert watch.look(199.0)
+    assert not watch.look(199.9)
+    assert watch.look(200.0)
+    assert (watch.current, in_force(file.read(), 200.0)) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [("30m", timedelta(minutes=30)), ("2h", timedelta(hours=2)), ("1d12h", timedelta(days=1, hours=12))],
+)
+def test_durations_are_written_as_people_say_them(text: str, span: timedelta) -> None:
+    assert duration(text) == span
+
+
+@pytest.mark.parametrize("text", ["", "0m", "h", "-1h", "2x", "99999h"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="no duration"):
+        duration(text)
+
+
+def test_a_time_of_day_is_the_next_one() -> None:
+    local = NOW.astimezone()
+    later, earlier = local + timedelta(hours=1), local - timedelta(hours=1)
+
+    assert time_of_day(f"{later:%H:%M}", now=local) == later
+    assert time_of_day(f"{earlier:%H:%M}", now=local) == earlier + timedelta(days=1)
+    assert time_of_day("2026-12-24T18:00+00:00", now=local) == datetime(2026, 12, 24, 18, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("text", ["25:00", "soon", "2026-11-30T11:00+00:00"])
+def test_what_is_no_time_to_come_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        time_of_day(text, now=NOW)
