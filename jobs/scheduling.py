@@ -57,6 +57,8 @@ class WorkerOffer:
     scheduling: str = "open"
     accepting: bool = True
     paused_reason: str = ""
+    refused: bool = False  # its reports are refused as invalid: it is alive, and nothing that it says is known
+    refused_detail: str = ""
     gpu_paused_reason: str = ""  # why it takes no GPU jobs now, while it takes others
     gateway_ok: bool = True
     gateway_detail: str = ""
@@ -172,6 +174,9 @@ def _not_now(offer: WorkerOffer, *, mode: str) -> Refusal | None:
         return Refusal("worker_offline", sentence, facts={"since": since})
     if not offer.local and not offer.remote_enabled:
         return Refusal("gpu_workers_disabled", "GPU workers are switched off on this server.")
+    if offer.refused:
+        because = f": {offer.refused_detail}" if offer.refused_detail else ""
+        return Refusal("reports_refused", f"The reports of {offer.name} are refused as invalid{because}.")
     if offer.scheduling == "disabled":
         return Refusal("worker_disabled", f"{offer.name} is disabled: it takes no jobs.")
     if offer.scheduling == "draining":

@@ -26,6 +26,7 @@ _RANKS = {
     "worker_draining": _CLOSED,
     "worker_paused": _CLOSED,
     "gpu_jobs_paused": _CLOSED,
+    "reports_refused": _CLOSED,
     "gateway_unreachable": _CLOSED,
     "gpu_workers_disabled": _CLOSED,
     "worker_offline": _AWAY,

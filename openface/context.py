@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import Count, Exists, OuterRef, Q
 from django.utils.functional import SimpleLazyObject
 
+from jobs import line
 from jobs.clock import now_and_up_since
-from jobs.models import Job, Reservation
-from jobs.states import JobState
+from jobs.models import Reservation
 from workers.models import Gpu, Worker
 
 if TYPE_CHECKING:
@@ -37,16 +37,16 @@ def read_pulse() -> Pulse:
     workers = Worker.objects.filter(revoked_at=None)
     gpus = Gpu.objects.filter(worker__revoked_at=None, present=True, simulated=False)
     taken = Exists(Reservation.objects.filter(cleared_at=None, gpu=OuterRef("pk")))
-    fleet = workers.aggregate(
-        all=Count("pk"), online=Count("pk", filter=Q(pk__in=workers.online(now=now, up_since=up_since)))
-    )
+    # One whose reports are refused is alive, and of no use.
+    online = Q(pk__in=workers.online(now=now, up_since=up_since), refused_since=None)
+    fleet = workers.aggregate(all=Count("pk"), online=Count("pk", filter=online))
     cards = gpus.aggregate(all=Count("pk"), reserved=Count("pk", filter=taken))
     return Pulse(
         online=fleet["online"],
         workers=fleet["all"],
         reserved=cards["reserved"],
         gpus=cards["all"],
-        queued=Job.objects.filter(state=JobState.QUEUED).count(),
+        queued=line.in_line().count(),
     )
 
 

@@ -114,6 +114,8 @@ def _worker_sentence(reason: WorkerReason, reader: Reader, now: datetime) -> str
     if reason.code == "worker_paused" and reader.operator and reason.offer.paused_reason:
         sentence = f"{sentence} ({reason.offer.paused_reason})"
     return sentence
+    if reason.code == "reports_refused" and reader.operator and reason.offer.refused_detail:
+        sentence = f"{sentence} ({reason.offer.refused_detail})"
 
 
 def _worker_detail(reason: WorkerReason, now: datetime) -> str:

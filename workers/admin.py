@@ -25,7 +25,7 @@ from jobs.admin import ReadOnly
 from jobs.clock import now_and_up_since
 from jobs.models import Job
 from jobs.states import JobState
-from workers import enrollment, standing
+from workers import enrollment, refusals, standing
 from workers.api.authentication import address_of
 from workers.errors import WorkerError
 from workers.gpu_admin import GpuInline
@@ -147,6 +147,7 @@ class WorkerAdmin(admin.ModelAdmin[Worker]):
         "gateway_status",
         "gateway_proposed_url",
         "version",
+        "reports",
         "revoked_at",
     )
     list_filter = ("scheduling", "local", "gateway_status", ("revoked_at", admin.EmptyFieldListFilter))
@@ -195,6 +196,11 @@ class WorkerAdmin(admin.ModelAdmin[Worker]):
         online = worker.is_online(now=now, up_since=up_since)
         drain = None if worker.revoked_at else drain_of(worker, self._left.get(worker.pk, []), online=online)
         return drain.sentence() if drain else ""
+    @admin.display(description=_("Reports"))
+    def reports(self, worker: Worker) -> str:
+        """Which fields of its reports are refused, and since when; empty where they are taken."""
+        return refusals.sentence(worker)
+
 
     def save_model(self, request: HttpRequest, obj: Worker, form: Any, change: bool) -> None:
         """Write the typed fields only: the rest of the row may have changed since the form was drawn."""

@@ -18,6 +18,7 @@ from jobs.states import JobState
 from spaces import words
 from spaces.durations import gigabytes, rough
 from spaces.why import Reader
+from workers import refusals
 from workers.gpu_rows import GpuRow, gpu_row
 from workers.models import Worker
 from workers.offers import gateway_sentence
@@ -97,6 +98,8 @@ def look(name: str) -> Look:
             return Look("offline", "offline", words.standing("worker_offline"))
         case "draining":
             return Look("draining", "draining", words.standing("worker_draining"))
+        case "refused":
+            return Look("failed", "failed", words.standing("reports_refused"))
         case "disabled":
             return Look("stop", "offline", words.standing("worker_disabled"))
         case "paused":
@@ -117,7 +120,7 @@ def _figures(fleet: Fleet) -> list[Figure]:
     oldest = queued.first()
     waits = "" if oldest is None else _("up to %(time)s") % {"time": rough((fleet.now - oldest).total_seconds())}
     figures = [
-        Figure(_("Workers online"), str(sum(line.online for line in lines)), _of(len(lines))),
+        Figure(_("Workers online"), str(sum(line.online for line in lines if line.look != "refused")), _of(len(lines))),
         Figure(_("Jobs"), str(sum(line.jobs for line in lines)), _of(sum(line.max_jobs for line in lines))),
     ]
     if cards:
@@ -148,7 +151,11 @@ def _row(line: WorkerLine, now: datetime, reader: Reader) -> WorkerRow:
         note=_note(line, reader),
         gone=not line.online,
         facts=_facts(worker) if reader.operator else [],
-        remarks=[*_remarks(line, reader), *(_operators_remarks(line) if reader.operator else [])],
+        remarks=[
+            *_refused(line, now, reader),
+            *_remarks(line, reader),
+            *(_operators_remarks(line) if reader.operator else []),
+        ],
     )
 
 
@@ -165,6 +172,18 @@ def _note(line: WorkerLine, reader: Reader) -> str:
 
 def _remarks(line: WorkerLine, reader: Reader) -> list[str]:
     """What everybody who is signed in may know of a worker that does not serve."""
+def _refused(line: WorkerLine, now: datetime, reader: Reader) -> list[str]:
+    """Since when nothing of what it says can be used; the fields are the operator's business."""
+    worker = line.worker
+    if worker.refused_since is None:
+        return []
+    time = rough((now - worker.refused_since).total_seconds())
+    if not reader.operator:
+        return [_("Its reports have been refused for %(time)s.") % {"time": time}]
+    facts = {"time": time, "fields": refusals.told(worker)}
+    return [_("Its reports have been refused as invalid for %(time)s: %(fields)s.") % facts]
+
+
     worker, remarks = line.worker, []
     if not line.online and worker.expected_online:
         remarks.append(_("Usually on: %(hours)s.") % {"hours": worker.expected_online})

@@ -2,7 +2,7 @@
 
 Draining is complete when the worker's inventory is empty: no lease on our books that it has not cleared (containers
 that still stop included), and no container in its own last report (of leases that are over, or that nobody here knows).
-A worker that is not heard, or whose engine does not answer, is not known to be empty.
+A worker that is not heard, whose engine does not answer, or whose reports are refused, is not known to be empty.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def drain_of(worker: Worker, left: Sequence[Left], *, online: bool) -> Drain | N
     """How far the draining of a worker is; None where it is not draining, not disabled and not revoked."""
     if worker.scheduling == Worker.Scheduling.OPEN and worker.revoked_at is None:
         return None
-    says = online and worker.inventory is not None
+    says = online and worker.inventory is not None and worker.refused_since is None
     return Drain(complete=not left if says else None, left=tuple(left))
 
 

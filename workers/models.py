@@ -55,6 +55,12 @@ class Worker(models.Model):
     accepting = models.BooleanField(default=True, help_text="the worker's own wish, e.g. paused by its owner")
     paused_reason = models.CharField(max_length=512, blank=True)
 
+    # A worker whose reports are refused is alive, and nothing that it says is known (`workers/refusals.py`).
+    refused_since = models.DateTimeField(
+        null=True, blank=True, help_text="since when its reports are refused as invalid; empty where they are taken"
+    )
+    refused_errors = models.JSONField(null=True, blank=True, help_text="[[field, sentence]] of the last refused report")
+
     gateway_url = models.CharField(max_length=255, blank=True, help_text="approved; the only address we ever call")
     gateway_proposed_url = models.CharField(max_length=255, blank=True)
     gateway_fixed = models.BooleanField(default=False, help_text="set by an operator: proposals never replace it")

@@ -16,6 +16,7 @@ from jobs import books
 from jobs.books import Books
 from jobs.models import Requirement
 from jobs.scheduling import GpuOffer, Held, WorkerOffer
+from workers import refusals
 from workers.models import GOOD_REPORTS, Gpu, Worker
 
 # What a worker says of itself where nobody can tell which of its processes uses how much of a GPU: Windows drives the
@@ -68,6 +69,8 @@ def _offer(worker: Worker, gpus: Iterable[GpuOffer], entries: Books) -> WorkerOf
         accepting=worker.accepting,
         paused_reason=worker.paused_reason,
         gpu_paused_reason=worker.gpu_paused_reason,
+        refused=worker.refused_since is not None,
+        refused_detail=refusals.told(worker),
         gateway_ok=bool(worker.gateway_url) and worker.gateway_status == Worker.Gateway.OK,
         gateway_detail=gateway_sentence(worker),
         features=frozenset(worker.features),

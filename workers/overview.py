@@ -11,6 +11,7 @@ from jobs import offers, vram
 from jobs.clock import now_and_up_since
 from jobs.scheduling import GpuOffer
 from jobs.switch import remote_workers_enabled
+from workers import refusals
 from workers.inventory import Drain, Left, drain_of, left_on
 from workers.models import Gpu, Worker
 
@@ -25,7 +26,10 @@ class GpuLine:
 
 @dataclass(frozen=True)
 class WorkerLine:
-    """One worker with all that is shown of it. `look`: online, draining, disabled, paused, offline, new or revoked."""
+    """One worker with all that is shown of it.
+
+    `look`: online, refused, draining, disabled, paused, offline, new or revoked.
+    """
 
     worker: Worker
     online: bool
@@ -61,6 +65,8 @@ class WorkerLine:
             return "new" if worker.last_seen_at is None else "offline"
         if worker.scheduling != Worker.Scheduling.OPEN:
             return str(worker.scheduling)
+        if worker.refused_since is not None:
+            return "refused"
         return "online" if worker.accepting else "paused"
 
     @property
@@ -79,7 +85,7 @@ class Fleet:
 
 
 # What needs a look comes first.
-_TROUBLE_FIRST = ("offline", "disabled", "draining", "paused", "new", "online", "revoked")
+_TROUBLE_FIRST = ("offline", "refused", "disabled", "draining", "paused", "new", "online", "revoked")
 
 
 def fleet(*, with_revoked: bool = False) -> Fleet:
@@ -136,6 +142,7 @@ def as_json(line: WorkerLine, *, now: datetime) -> dict[str, Any]:
         "revoked_at": None if worker.revoked_at is None else worker.revoked_at.isoformat(),
         "stale": worker.last_seen_at is not None and not line.online,
         "jobs": line.jobs,
+        "refused": refusals.as_json(worker),
         "drain": None if line.drain is None else line.drain.as_json(),
         "max_jobs": {"gpu": worker.max_gpu_jobs, "cpu": worker.max_cpu_jobs},
         "gateway": {

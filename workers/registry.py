@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from jobs import lifecycle, notices
 from jobs.errors import SupersededSession
 from jobs.sessions import MOST_AHEAD, is_current
-from workers import credentials, gateways, gpus
+from workers import credentials, gateways, gpus, refusals
 from workers.errors import CredentialRevoked, NotYourWorker
 from workers.intervals import Intervals, intervals
 from workers.models import Worker
@@ -68,6 +68,7 @@ def register(worker_id: uuid.UUID, registration: Registration) -> Answer:
             "doctor": [asdict(check) for check in registration.doctor],
             "last_seen_at": Now(),
             "registered_at": Now(),
+            **refusals.NONE,
             **_described(registration.capabilities),
         }
         worker.save(update_fields=gateways.apply_proposal(worker, registration.gateway_url))
@@ -146,6 +147,7 @@ def _said(worker: Worker, beat: Heartbeat) -> dict[str, Any]:
     said: dict[str, Any] = {
         "accepting": beat.accepting,
         "paused_reason": "" if beat.accepting else beat.paused_reason or "",
+        **refusals.NONE,
     }
     if beat.capabilities is not None:
         if beat.capabilities.worker_id != worker.pk:

@@ -8,7 +8,6 @@ from typing import Any
 
 from django.conf import settings
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
-from rest_framework.exceptions import ValidationError
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
 from rest_framework.permissions import BasePermission
@@ -25,6 +24,7 @@ from workers.api import serializers as wire
 from workers.api.authentication import StaffSession, WorkerAuthentication, address_of
 from workers.api.errors import TooLarge, answer_for
 from workers.api.parsing import BODY_MAX_BYTES, EVENTS_BODY_MAX_BYTES, StrictJSONParser
+from workers.api.refused import noted
 from workers.api.throttling import HeartbeatThrottle, WorkerThrottle
 from workers.errors import CredentialInvalid, InvalidReport, NotYourWorker
 from workers.intervals import intervals
@@ -131,15 +131,13 @@ class RegisterView(WorkerView):
         operation_id="register", request=wire.RegisterIn, responses={200: wire.RegisterOut, "default": ERROR}
     )
     def post(self, request: Request) -> Response:
-        answer = registry.register(self.worker.pk, self.read(wire.RegisterIn))
+        with noted(request, self.worker):
+            answer = registry.register(self.worker.pk, self.read(wire.RegisterIn))
         return Response(wire.RegisterOut(answer).data)
 
 
 class HeartbeatView(WorkerView):
-    """Prove life, renew leases, learn what to do with each.
-
-    A worker that speaks is alive, even where the rest of what it says is refused.
-    """
+    """Prove life, renew leases, learn what to do with each."""
 
     throttle_classes = (HeartbeatThrottle,)
 
@@ -147,14 +145,9 @@ class HeartbeatView(WorkerView):
         operation_id="heartbeat", request=wire.HeartbeatIn, responses={200: wire.HeartbeatOut, "default": ERROR}
     )
     def post(self, request: Request, worker_id: uuid.UUID) -> Response:
-        try:
-            beat = self.read(wire.HeartbeatIn)
-        except ValidationError:
-            sign = wire.SignOfLifeIn(data=request.data)
-            if sign.is_valid():  # without its beat's number: what that beat said was not taken
-                registry.note_alive(self.worker.pk, session=sign.validated_data["session"])
-            raise
-        return Response(wire.HeartbeatOut(registry.heartbeat(self.worker.pk, beat)).data)
+        with noted(request, self.worker):
+            answer = registry.heartbeat(self.worker.pk, self.read(wire.HeartbeatIn))
+        return Response(wire.HeartbeatOut(answer).data)
 
 
 class ClaimView(WorkerView):

@@ -8,6 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from jobs.scheduling import gigabytes
+from workers import refusals
 from workers.overview import WorkerLine, as_json, fleet
 
 
@@ -36,4 +37,6 @@ def _sentence(line: WorkerLine) -> str:
         for gpu in line.gpus
     )
     drain = "" if line.drain is None or line.look == "revoked" else f"  {line.drain.sentence()}"
-    return f"{line.worker.name:<20} {line.look:<9} jobs {line.jobs}/{line.max_jobs}  {gpus or 'CPU only'}{drain}"
+    refused = f"  {said}" if (said := refusals.sentence(line.worker)) else ""
+    jobs = f"jobs {line.jobs}/{line.max_jobs}"
+    return f"{line.worker.name:<20} {line.look:<9} {jobs}  {gpus or 'CPU only'}{drain}{refused}"
