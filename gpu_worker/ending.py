@@ -7,7 +7,7 @@ import threading
 from gpu_worker.executor import RuntimeState
 from gpu_worker.job import SHUTDOWN_DELIVERY_SECONDS, Job
 from gpu_worker.reporting import JobReport
-from gpu_worker.wishes import LOST, SHUTDOWN, STOP, Wishes
+from gpu_worker.wishes import HAND_BACK, LOST, SHUTDOWN, STOP, Wishes
 
 
 def exited(job: Job, state: RuntimeState) -> None:
@@ -42,6 +42,8 @@ def end_by_wish(job: Job) -> None:
     halt(job, wish.grace_seconds)
     if wish.kind == STOP:
         job.tell("stopped")
+    elif wish.kind == HAND_BACK:
+        job.tell("declined", reason="paused", detail=wish.reason)
 
 
 def halt(job: Job, grace_seconds: float) -> None:

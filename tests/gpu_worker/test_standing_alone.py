@@ -23,7 +23,11 @@ def loaded_by(code: str) -> set[str]:
 
 
 def test_every_module_loads_without_the_server() -> None:
-    modules = [f"gpu_worker.{path.stem}" for path in PACKAGE.glob("*.py") if path.stem != "__init__"]
+    modules = [
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        for path in PACKAGE.rglob("*.py")
+        if path.stem != "__init__"
+    ]
 
     loaded = loaded_by("\n".join(f"import {name}" for name in modules))
 
@@ -31,10 +35,14 @@ def test_every_module_loads_without_the_server() -> None:
     assert loaded.isdisjoint(SERVER)
 
 
-@pytest.mark.parametrize(("library", "owner"), [("docker", "containers.py"), ("pynvml", "gpus.py")])
+@pytest.mark.parametrize(("library", "owner"), [("docker", "containers"), ("pynvml", "gpus.py")])
 def test_each_foreign_world_has_one_door(library: str, owner: str) -> None:
-    users = {path.name for path in PACKAGE.glob("*.py") if f"import {library}\n" in path.read_text()}
-    users |= {path.name for path in PACKAGE.glob("*.py") if f"from {library}" in path.read_text()}
+    imports = (f"import {library}\n", f"from {library} ", f"from {library}.")
+    users = {
+        path.relative_to(PACKAGE).parts[0]
+        for path in PACKAGE.rglob("*.py")
+        if any(line in path.read_text() for line in imports)
+    }
 
     assert users == {owner}
 

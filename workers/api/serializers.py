@@ -156,6 +156,7 @@ class CapabilitiesIn(Message):
     features = serializers.ListField(child=Text(max_length=64), max_length=64, required=False, default=list)
     max_jobs = MaxJobsIn()
     gpu_count = Whole(max_value=SMALL, **OPTIONAL)
+    gpu_paused_reason = Text(clip=512, **OPTIONAL)
     disk = DiskIn(**OPTIONAL)
 
     def shaped(self, values: dict[str, Any]) -> reports.Capabilities:
@@ -483,40 +484,16 @@ class DrainOut(Shared):
 
 
 class FleetWorkerOut(Shared):
-class RefusedFieldOut(Shared):
-    """One field of a report and why it is refused."""
-
-    field = serializers.CharField()
-    detail = serializers.CharField()
-
-
-class RefusedOut(Shared):
-    """A worker's reports are refused as invalid: it is alive, its leases are not renewed, and it gets no jobs."""
-
-    since = serializers.DateTimeField()
-    # Only a description: nothing reads the property of that name that this hides.
-    errors = RefusedFieldOut(many=True)  # type: ignore[assignment]
-
-
-class HeldOut(Shared):
-    """A container of a lease that nobody here knows."""
-
-    lease = serializers.UUIDField()
-    gpu_mib = serializers.IntegerField(allow_null=True, help_text="null: not measured, or it uses no GPU")
-    removal_asked = serializers.BooleanField(help_text="an operator wants it removed, and it is still there")
-
-
     """One worker for operators; more fields than these may be there."""
 
     worker_id = serializers.UUIDField()
     name = serializers.CharField()
-    standing = serializers.CharField(help_text="online, refused, draining, disabled, paused, offline, new or revoked")
+    standing = serializers.CharField(help_text="online, draining, disabled, paused, offline, new or revoked")
     scheduling = serializers.CharField(help_text="open, draining or disabled")
     reason = serializers.CharField()
     online = serializers.BooleanField()
     stale = serializers.BooleanField(help_text="not heard: all figures are those of its last report")
     jobs = serializers.IntegerField(help_text="leases that it has not cleared")
-    refused = RefusedOut(allow_null=True, help_text="null: its reports are taken")
     drain = DrainOut(allow_null=True)
     gpus = serializers.ListField(child=serializers.DictField())
 
