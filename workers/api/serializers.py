@@ -483,16 +483,32 @@ class DrainOut(Shared):
     left = LeftOut(many=True)
 
 
+class RefusedFieldOut(Shared):
+    """One field of a report and why it is refused."""
+
+    field = serializers.CharField()
+    detail = serializers.CharField()
+
+
+class RefusedOut(Shared):
+    """A worker's reports are refused as invalid: it is alive, its leases are not renewed, and it gets no jobs."""
+
+    since = serializers.DateTimeField()
+    # Only a description: nothing reads the property of that name that this hides.
+    errors = RefusedFieldOut(many=True)  # type: ignore[assignment]
+
+
 class FleetWorkerOut(Shared):
     """One worker for operators; more fields than these may be there."""
 
     worker_id = serializers.UUIDField()
     name = serializers.CharField()
-    standing = serializers.CharField(help_text="online, draining, disabled, paused, offline, new or revoked")
+    standing = serializers.CharField(help_text="online, refused, draining, disabled, paused, offline, new or revoked")
     scheduling = serializers.CharField(help_text="open, draining or disabled")
     reason = serializers.CharField()
     online = serializers.BooleanField()
     stale = serializers.BooleanField(help_text="not heard: all figures are those of its last report")
+    refused = RefusedOut(allow_null=True, help_text="null: its reports are taken")
     jobs = serializers.IntegerField(help_text="leases that it has not cleared")
     drain = DrainOut(allow_null=True)
     gpus = serializers.ListField(child=serializers.DictField())
