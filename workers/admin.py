@@ -29,6 +29,7 @@ from workers import enrollment, refusals, standing
 from workers.api.authentication import address_of
 from workers.errors import WorkerError
 from workers.gpu_admin import GpuInline
+from workers.held_admin import remove_held
 from workers.inventory import drain_of, left_on
 from workers.models import EnrollmentToken, Worker
 
@@ -56,6 +57,7 @@ class Act:
     do: Callable[..., Worker]
     with_reason: bool = True
     fate: Callable[[Job], Any] | None = None  # what becomes of a job on the worker; None: nothing
+    placed: Any = ""  # what becomes of Spaces that an operator placed there; "": nothing
 
 
 ACTS: dict[str, Act] = {
@@ -66,6 +68,9 @@ ACTS: dict[str, Act] = {
         _("They get no new jobs, and those that run are stopped."),
         standing.disable,
         fate=_fate_when_disabled,
+        placed=_(
+            "They are placed on that worker by an operator, and wait until it is enabled or they are placed anew."
+        ),
     ),
     "enable": Act(_("Enable"), _("They take jobs again."), standing.enable),
     "revoke": Act(
@@ -73,6 +78,7 @@ ACTS: dict[str, Act] = {
         _("Their credentials are void for good and their leases end. Repositories, logs and history stay."),
         standing.revoke,
         fate=_fate_when_revoked,
+        placed=_("They are placed on that worker by an operator, and wait until somebody places them elsewhere."),
     ),
     "approve_gateway": Act(
         _("Approve the proposed gateway address"),
@@ -128,6 +134,7 @@ def _ask(
         "checkbox": ACTION_CHECKBOX_NAME,
         "workers": workers,
         "jobs": on_them,
+        "placed": standing.placed_on([worker.pk for worker in workers]) if act.placed else [],
         "opts": model_admin.model._meta,
     }
     return TemplateResponse(request, "admin/workers/confirm.html", context)
@@ -140,6 +147,7 @@ class WorkerAdmin(admin.ModelAdmin[Worker]):
     list_display = (
         "name",
         "online",
+        "reports",
         "scheduling",
         "left",
         "local",
@@ -147,14 +155,13 @@ class WorkerAdmin(admin.ModelAdmin[Worker]):
         "gateway_status",
         "gateway_proposed_url",
         "version",
-        "reports",
         "revoked_at",
     )
     list_filter = ("scheduling", "local", "gateway_status", ("revoked_at", admin.EmptyFieldListFilter))
     search_fields = ("name", "hostname", "gateway_url", "id")
     ordering = ("name",)
     inlines = (GpuInline,)
-    actions = tuple(_action(name) for name in ACTS)
+    actions = (*(_action(name) for name in ACTS), remove_held)
     editable = ("expected_online",)
     hidden = ("credential_hash",)
 
@@ -189,6 +196,11 @@ class WorkerAdmin(admin.ModelAdmin[Worker]):
         now, up_since = self._clock
         return worker.is_online(now=now, up_since=up_since)
 
+    @admin.display(description=_("Reports"))
+    def reports(self, worker: Worker) -> str:
+        """Which fields of its reports are refused, and since when; empty where they are taken."""
+        return refusals.sentence(worker)
+
     @admin.display(description=_("Left on it"))
     def left(self, worker: Worker) -> str:
         """How far draining or disabling is; empty for a worker that is open."""
@@ -196,11 +208,6 @@ class WorkerAdmin(admin.ModelAdmin[Worker]):
         online = worker.is_online(now=now, up_since=up_since)
         drain = None if worker.revoked_at else drain_of(worker, self._left.get(worker.pk, []), online=online)
         return drain.sentence() if drain else ""
-    @admin.display(description=_("Reports"))
-    def reports(self, worker: Worker) -> str:
-        """Which fields of its reports are refused, and since when; empty where they are taken."""
-        return refusals.sentence(worker)
-
 
     def save_model(self, request: HttpRequest, obj: Worker, form: Any, change: bool) -> None:
         """Write the typed fields only: the rest of the row may have changed since the form was drawn."""

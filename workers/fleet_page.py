@@ -20,12 +20,14 @@ from spaces.durations import gigabytes, rough
 from spaces.why import Reader
 from workers import refusals
 from workers.gpu_rows import GpuRow, gpu_row
+from workers.held import Held
 from workers.models import Worker
 from workers.offers import gateway_sentence
 from workers.overview import Fleet, WorkerLine
 
 PIPS_DRAWN = 12  # more slots than this are told as a number only
 LOW_DISK_MIB = 5 * 1024
+HELD_SHOWN = 10  # of the containers on hold; the admin and the API list all
 
 
 @dataclass(frozen=True)
@@ -96,10 +98,10 @@ def look(name: str) -> Look:
             return Look("online", "online", pgettext("worker", "Online"))
         case "offline":
             return Look("offline", "offline", words.standing("worker_offline"))
-        case "draining":
-            return Look("draining", "draining", words.standing("worker_draining"))
         case "refused":
             return Look("failed", "failed", words.standing("reports_refused"))
+        case "draining":
+            return Look("draining", "draining", words.standing("worker_draining"))
         case "disabled":
             return Look("stop", "offline", words.standing("worker_disabled"))
         case "paused":
@@ -170,8 +172,6 @@ def _note(line: WorkerLine, reader: Reader) -> str:
     return f"{what} " + _("Now: %(names)s.") % {"names": words.holders(seen, hidden=len(line.names) - len(seen))}
 
 
-def _remarks(line: WorkerLine, reader: Reader) -> list[str]:
-    """What everybody who is signed in may know of a worker that does not serve."""
 def _refused(line: WorkerLine, now: datetime, reader: Reader) -> list[str]:
     """Since when nothing of what it says can be used; the fields are the operator's business."""
     worker = line.worker
@@ -184,6 +184,8 @@ def _refused(line: WorkerLine, now: datetime, reader: Reader) -> list[str]:
     return [_("Its reports have been refused as invalid for %(time)s: %(fields)s.") % facts]
 
 
+def _remarks(line: WorkerLine, reader: Reader) -> list[str]:
+    """What everybody who is signed in may know of a worker that does not serve."""
     worker, remarks = line.worker, []
     if not line.online and worker.expected_online:
         remarks.append(_("Usually on: %(hours)s.") % {"hours": worker.expected_online})
@@ -233,10 +235,9 @@ def _operators_remarks(line: WorkerLine) -> list[str]:
             remarks.append(_doctors_remark(check))
     if worker.driver_gpu_count is not None and worker.driver_gpu_count > sum(gpu.row.present for gpu in line.gpus):
         remarks.append(_("The driver counts %(count)d GPUs, fewer are listed.") % {"count": worker.driver_gpu_count})
-    if worker.foreign_leases:
-        remarks.append(
-            _("%(count)d container(s) on hold: of leases nobody knows here.") % {"count": len(worker.foreign_leases)}
-        )
+    if line.held:
+        remarks.append(_("%(count)d container(s) on hold: of leases nobody knows here.") % {"count": len(line.held)})
+        remarks += [_on_hold(one) for one in line.held[:HELD_SHOWN]]
     if line.twins:
         names = ", ".join(line.twins)
         remark = _("It reports the same machine id as %(names)s: one machine, or a cloned disk.")
@@ -247,6 +248,14 @@ def _operators_remarks(line: WorkerLine) -> list[str]:
     if worker.executor == "process":
         remarks.append(_("Runs Spaces as plain processes, without isolation."))
     return remarks
+
+
+def _on_hold(one: Held) -> str:
+    """One container on hold: what an operator needs to name it, and to know what it is."""
+    said = _("Lease %(lease)s, uses %(used)s") if one.mib else _("Lease %(lease)s")
+    name = said % {"lease": one.lease_id, "used": gigabytes(one.mib or 0)}
+    fate = _("is being removed.") if one.removal_asked else _("kept until somebody removes it, or a day.")
+    return f"{name}: {fate}"
 
 
 def _doctors_remark(check: Mapping[str, Any]) -> str:

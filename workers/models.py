@@ -85,6 +85,9 @@ class Worker(models.Model):
         null=True, blank=True, help_text="leases that its last report listed; null where its engine did not answer"
     )
     foreign_leases = models.JSONField(default=list, blank=True, help_text="leases it holds that we do not know")
+    removals = models.JSONField(
+        null=True, blank=True, help_text="of those, the leases whose containers an operator wants removed"
+    )
 
     objects = WorkerQuerySet.as_manager()
 

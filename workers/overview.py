@@ -11,7 +11,8 @@ from jobs import offers, vram
 from jobs.clock import now_and_up_since
 from jobs.scheduling import GpuOffer
 from jobs.switch import remote_workers_enabled
-from workers import refusals
+from workers import held, refusals
+from workers.held import Held
 from workers.inventory import Drain, Left, drain_of, left_on
 from workers.models import Gpu, Worker
 
@@ -35,6 +36,7 @@ class WorkerLine:
     online: bool
     left: tuple[Left, ...] = field(default=())  # what it has: leases not cleared, and what else its report lists
     gpus: tuple[GpuLine, ...] = field(default=())
+    held: tuple[Held, ...] = field(default=())  # containers of leases that nobody here knows
     twins: tuple[str, ...] = field(default=())  # other workers that report the same machine: a cloned disk
 
     @property
@@ -63,10 +65,10 @@ class WorkerLine:
             return "revoked"
         if not self.online:
             return "new" if worker.last_seen_at is None else "offline"
-        if worker.scheduling != Worker.Scheduling.OPEN:
-            return str(worker.scheduling)
         if worker.refused_since is not None:
             return "refused"
+        if worker.scheduling != Worker.Scheduling.OPEN:
+            return str(worker.scheduling)
         return "online" if worker.accepting else "paused"
 
     @property
@@ -110,7 +112,7 @@ def _looked_at(workers: list[Worker]) -> Fleet:
         offer = by_uuid.get(row.worker_id, {}).get(row.uuid)
         if offer is not None and (row.present or offer.reserved):
             gpus[row.worker_id].append(GpuLine(row, offer))
-    left = left_on(workers)
+    left, on_hold = left_on(workers), held.on(workers)
     twins = _twins(workers)
     lines = [
         WorkerLine(
@@ -118,6 +120,7 @@ def _looked_at(workers: list[Worker]) -> Fleet:
             online=worker.is_online(now=now, up_since=up_since),
             left=tuple(left[worker.pk]),
             gpus=tuple(gpus[worker.pk]),
+            held=tuple(on_hold.get(worker.pk, ())),
             twins=twins.get(worker.pk, ()),
         )
         for worker in workers
@@ -139,11 +142,12 @@ def as_json(line: WorkerLine, *, now: datetime) -> dict[str, Any]:
         "local": worker.local,
         "last_seen_at": None if worker.last_seen_at is None else worker.last_seen_at.isoformat(),
         "silent_seconds": None if worker.last_seen_at is None else (now - worker.last_seen_at).total_seconds(),
+        "refused": refusals.as_json(worker),
         "revoked_at": None if worker.revoked_at is None else worker.revoked_at.isoformat(),
         "stale": worker.last_seen_at is not None and not line.online,
         "jobs": line.jobs,
-        "refused": refusals.as_json(worker),
         "drain": None if line.drain is None else line.drain.as_json(),
+        "held": [one.as_json() for one in line.held],
         "max_jobs": {"gpu": worker.max_gpu_jobs, "cpu": worker.max_cpu_jobs},
         "gateway": {
             "url": worker.gateway_url,

@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from jobs import lifecycle, notices
 from jobs.errors import SupersededSession
 from jobs.sessions import MOST_AHEAD, is_current
-from workers import credentials, gateways, gpus, refusals
+from workers import credentials, gateways, gpus, held, refusals
 from workers.errors import CredentialRevoked, NotYourWorker
 from workers.intervals import Intervals, intervals
 from workers.models import Worker
@@ -76,7 +76,7 @@ def register(worker_id: uuid.UUID, registration: Registration) -> Answer:
         crossings = gpus.store_gpus(worker, registration.gpus, counts=True)
         instructions = lifecycle.sync_holds(worker_id, holds=_holds(registration.holds), registering=True)
         gpus.tell(crossings)
-        _write(worker, _inventory(registration.holds, instructions))
+        _write(worker, _inventory(worker, registration.holds, instructions))
         notices.publish("gateway", worker=worker_id)
     return _answer(worker, instructions)
 
@@ -99,7 +99,7 @@ def heartbeat(worker_id: uuid.UUID, beat: Heartbeat) -> Answer:
         crossings = gpus.store_gpus(worker, beat.gpus, counts=True)
         instructions = lifecycle.sync_holds(worker_id, holds=_holds(beat.holds), registering=False)
         gpus.tell(crossings)
-        _write(worker, said | _inventory(beat.holds, instructions))
+        _write(worker, said | _inventory(worker, beat.holds, instructions))
     return _answer(worker, instructions)
 
 
@@ -166,14 +166,21 @@ def _differs(known: dict[str, Any], told: dict[str, Any]) -> bool:
     )
 
 
-def _inventory(holds: list[HoldReport] | None, instructions: Sequence[lifecycle.Instruction]) -> dict[str, Any]:
+def _inventory(
+    worker: Worker, holds: list[HoldReport] | None, instructions: Sequence[lifecycle.Instruction]
+) -> dict[str, Any]:
     """Columns of what the worker has: all that it listed (None: its engine did not answer), and what nobody here knows.
 
-    An operator sees the latter as containers on hold.
+    An operator sees the latter as containers on hold, until they are gone.
     """
-    listed = None if holds is None else sorted({str(hold.lease) for hold in holds})
+    if holds is None:
+        return {"inventory": None}
     unknown = [str(each.lease_id) for each in instructions if each.want == "hold"]
-    return {"inventory": listed} if holds is None else {"inventory": listed, "foreign_leases": unknown}
+    return {
+        "inventory": sorted({str(hold.lease) for hold in holds}),
+        "foreign_leases": unknown,
+        "removals": held.still_asked(worker, unknown),
+    }
 
 
 def _write(worker: Worker, columns: dict[str, Any]) -> None:
@@ -206,7 +213,7 @@ def _answer(worker: Worker, instructions: Sequence[lifecycle.Instruction]) -> An
         intervals=intervals(),
         standing=worker.scheduling,
         gateway=gateways.on_the_wire(worker),
-        leases=instructions,
+        leases=held.as_asked(worker, instructions),
     )
 
 

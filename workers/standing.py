@@ -17,6 +17,7 @@ from django.db.models.functions import Now
 from jobs import audit, lifecycle, notices
 from jobs.audit import Actor
 from jobs.models import Job
+from spaces.models import Space
 from workers.errors import UnknownWorker, WrongStanding
 from workers.models import Worker
 
@@ -34,7 +35,7 @@ class Act(Protocol):
 def drain(worker_id: uuid.UUID, *, actor: Actor, address: str | None = None, reason: str = "") -> Worker:
     """No new jobs; running ones finish. Raises UnknownWorker, WrongStanding (disabled or revoked)."""
     with transaction.atomic():
-        worker = _locked(worker_id)
+        worker = locked(worker_id)
         if worker.scheduling == Scheduling.DISABLED:
             raise WrongStanding(f"{worker.name} is disabled, which is more than draining.")
         _set_scheduling(worker, Scheduling.DRAINING, "worker_drained", actor=actor, address=address, reason=reason)
@@ -44,7 +45,7 @@ def drain(worker_id: uuid.UUID, *, actor: Actor, address: str | None = None, rea
 def resume(worker_id: uuid.UUID, *, actor: Actor, address: str | None = None, reason: str = "") -> Worker:
     """End draining. Raises UnknownWorker, WrongStanding (disabled or revoked)."""
     with transaction.atomic():
-        worker = _locked(worker_id)
+        worker = locked(worker_id)
         if worker.scheduling == Scheduling.DISABLED:
             raise WrongStanding(f"{worker.name} is disabled, not draining: enable it.")
         _set_scheduling(worker, Scheduling.OPEN, "worker_resumed", actor=actor, address=address, reason=reason)
@@ -57,7 +58,7 @@ def disable(worker_id: uuid.UUID, *, actor: Actor, address: str | None = None, r
     A job that went back to the line and that the worker might still have resumed stays in the line, for others.
     """
     with transaction.atomic():
-        worker = _locked(worker_id)
+        worker = locked(worker_id)
         jobs = list(running_on(worker_id))
         changed = _set_scheduling(
             worker, Scheduling.DISABLED, "worker_disabled", actor=actor, address=address, reason=reason, jobs=jobs
@@ -73,7 +74,7 @@ def disable(worker_id: uuid.UUID, *, actor: Actor, address: str | None = None, r
 def enable(worker_id: uuid.UUID, *, actor: Actor, address: str | None = None, reason: str = "") -> Worker:
     """End being disabled. Raises UnknownWorker, WrongStanding (draining or revoked)."""
     with transaction.atomic():
-        worker = _locked(worker_id)
+        worker = locked(worker_id)
         if worker.scheduling == Scheduling.DRAINING:
             raise WrongStanding(f"{worker.name} is draining, not disabled: resume it.")
         _set_scheduling(worker, Scheduling.OPEN, "worker_enabled", actor=actor, address=address, reason=reason)
@@ -86,7 +87,7 @@ def revoke(worker_id: uuid.UUID, *, actor: Actor, address: str | None = None, re
     Raises UnknownWorker.
     """
     with transaction.atomic():
-        worker = _locked(worker_id, revoked_too=True)
+        worker = locked(worker_id, revoked_too=True)
         if worker.revoked_at is not None:
             return worker
         names = _names(running_on(worker_id))
@@ -110,7 +111,7 @@ def revoke(worker_id: uuid.UUID, *, actor: Actor, address: str | None = None, re
 def approve_gateway(worker_id: uuid.UUID, *, actor: Actor, address: str | None = None) -> Worker:
     """Make the proposed address the one we call. Raises UnknownWorker, WrongStanding (nothing is proposed)."""
     with transaction.atomic():
-        worker = _locked(worker_id)
+        worker = locked(worker_id)
         if not worker.gateway_proposed_url:
             raise WrongStanding(f"{worker.name} proposes no gateway address.")
         before = {"gateway_url": worker.gateway_url}
@@ -126,7 +127,7 @@ def approve_gateway(worker_id: uuid.UUID, *, actor: Actor, address: str | None =
 def refuse_gateway(worker_id: uuid.UUID, *, actor: Actor, address: str | None = None) -> Worker:
     """Drop the proposed address; an approved one stays. Raises UnknownWorker, WrongStanding (nothing is proposed)."""
     with transaction.atomic():
-        worker = _locked(worker_id)
+        worker = locked(worker_id)
         if not worker.gateway_proposed_url:
             raise WrongStanding(f"{worker.name} proposes no gateway address.")
         refused, worker.gateway_proposed_url = worker.gateway_proposed_url, ""
@@ -155,12 +156,19 @@ def running_on(worker_id: uuid.UUID) -> QuerySet[Job]:
     return Job.objects.active().filter(leases__worker=worker_id, leases__released_at=None).order_by("seq")
 
 
+def placed_on(worker_ids: Iterable[uuid.UUID]) -> QuerySet[Space]:
+    """The Spaces that an operator placed on one of these workers: without it they wait, whatever else is free."""
+    placed = Space.objects.filter(placement=Space.Placement.WORKER, placement_worker__in=worker_ids)
+    return placed.select_related("placement_worker").order_by("owner", "name")
+
+
 def _names(jobs: Iterable[Job]) -> list[str]:
     """The jobs that an act touches, as the audit keeps them."""
     return [f"{job.owner}/{job.repo} ({job.state})" for job in jobs]
 
 
-def _locked(worker_id: uuid.UUID, *, revoked_too: bool = False) -> Worker:
+def locked(worker_id: uuid.UUID, *, revoked_too: bool = False) -> Worker:
+    """Lock a worker's row for an act, in the caller's transaction. Raises UnknownWorker, WrongStanding (revoked)."""
     worker = Worker.objects.select_for_update(no_key=True).filter(pk=worker_id).first()
     if worker is None:
         raise UnknownWorker

@@ -498,6 +498,14 @@ class RefusedOut(Shared):
     errors = RefusedFieldOut(many=True)  # type: ignore[assignment]
 
 
+class HeldOut(Shared):
+    """A container of a lease that nobody here knows."""
+
+    lease = serializers.UUIDField()
+    gpu_mib = serializers.IntegerField(allow_null=True, help_text="null: not measured, or it uses no GPU")
+    removal_asked = serializers.BooleanField(help_text="an operator wants it removed, and it is still there")
+
+
 class FleetWorkerOut(Shared):
     """One worker for operators; more fields than these may be there."""
 
@@ -511,6 +519,7 @@ class FleetWorkerOut(Shared):
     refused = RefusedOut(allow_null=True, help_text="null: its reports are taken")
     jobs = serializers.IntegerField(help_text="leases that it has not cleared")
     drain = DrainOut(allow_null=True)
+    held = HeldOut(many=True, help_text="containers on hold")
     gpus = serializers.ListField(child=serializers.DictField())
 
 

@@ -7,6 +7,9 @@ from drf_spectacular.views import SpectacularAPIView
 
 from workers.api import space_views, views
 
+NAME = r"(?P<name>[A-Za-z0-9._-]{1,63})"
+LEASE = r"(?P<lease_id>[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})"
+
 urlpatterns = [
     path("schema/", SpectacularAPIView.as_view(), name="api_schema"),
     path("workers/enroll", views.EnrollView.as_view(), name="worker_enroll"),
@@ -17,12 +20,13 @@ urlpatterns = [
     path("workers/<uuid:worker_id>/jobs/<uuid:job_id>/events", views.EventsView.as_view(), name="worker_events"),
     path("workers/<uuid:worker_id>/jobs/<uuid:job_id>/lease", views.LeaseView.as_view(), name="worker_lease"),
     path("fleet/workers", views.FleetView.as_view(), name="fleet_workers"),
-    re_path(r"^fleet/workers/(?P<name>[A-Za-z0-9._-]{1,63})$", views.FleetWorkerView.as_view(), name="fleet_worker"),
+    re_path(rf"^fleet/workers/{NAME}$", views.FleetWorkerView.as_view(), name="fleet_worker"),
     re_path(
-        r"^fleet/workers/(?P<name>[A-Za-z0-9._-]{1,63})/(?P<act>drain|resume|disable|enable|revoke)$",
+        rf"^fleet/workers/{NAME}/(?P<act>drain|resume|disable|enable|revoke)$",
         views.StandingView.as_view(),
         name="fleet_standing",
     ),
+    re_path(rf"^fleet/workers/{NAME}/held/{LEASE}/remove$", views.HeldView.as_view(), name="fleet_held"),
     path("fleet/queue", space_views.QueueView.as_view(), name="fleet_queue"),
     path("fleet/spaces/<str:owner>/<str:repo>/placement", space_views.PlacementView.as_view(), name="fleet_placement"),
     re_path(r"^(?:workers|fleet)(?:/.*)?$", views.NothingHere.as_view()),

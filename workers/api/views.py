@@ -18,7 +18,7 @@ from rest_framework.views import APIView
 
 from jobs import lifecycle
 from jobs.models import Job
-from workers import claiming, enrollment, registry, standing
+from workers import claiming, enrollment, held, registry, standing
 from workers.addresses import check_network
 from workers.api import serializers as wire
 from workers.api.authentication import StaffSession, WorkerAuthentication, address_of
@@ -237,6 +237,11 @@ class OperatorView(WireView):
     authentication_classes = (StaffSession,)
     permission_classes = (IsOperator,)
 
+    def _reason(self) -> str:
+        """Why somebody acts, as the body says; it may be empty."""
+        said = self.read(wire.StandingIn) if self.request.META.get("CONTENT_LENGTH") not in (None, "", "0") else {}
+        return str(said.get("reason", ""))
+
 
 class FleetView(OperatorView):
     """All workers with standing, GPUs and what is left on those that are drained. `?revoked=1` lists those, too."""
@@ -268,14 +273,32 @@ class StandingView(OperatorView):
         operation_id="set_standing", request=wire.StandingIn, responses={200: wire.StandingOut, "default": ERROR}
     )
     def post(self, request: Request, name: str, act: str) -> Response:
-        wish = self.read(wire.StandingIn) if request.META.get("CONTENT_LENGTH") not in (None, "", "0") else {}
         worker = standing.worker_named(name)
         worker = standing.ACTS[act](
-            worker.pk, actor=request.user, address=address_of(request) or None, reason=wish.get("reason", "")
+            worker.pk, actor=request.user, address=address_of(request) or None, reason=self._reason()
         )
         line, _now = line_of(worker)
         drain = None if line.drain is None else line.drain.as_json()
         return Response({**wire.StandingOut(worker).data, "drain": drain})
+
+
+class HeldView(OperatorView):
+    """An operator has one container on hold removed, by the names of its worker and its lease."""
+
+    @extend_schema(
+        operation_id="remove_held", request=wire.StandingIn, responses={200: wire.FleetWorkerOut, "default": ERROR}
+    )
+    def post(self, request: Request, name: str, lease_id: str) -> Response:
+        worker = standing.worker_named(name)
+        held.remove(
+            worker.pk,
+            uuid.UUID(lease_id),
+            actor=request.user,
+            address=address_of(request) or None,
+            reason=self._reason(),
+        )
+        line, now = line_of(standing.worker_named(name))
+        return Response(as_json(line, now=now))
 
 
 class NothingHere(WireView):

@@ -1,0 +1,93 @@
+"""Containers on hold: what a worker has of leases that nobody here knows, and an operator's word to remove one.
+
+After an older database was restored, or of another installation, a container may be all that is left of somebody's
+work, so nothing here ever has it removed by itself: a worker is told `hold`, and removes it after a day. The one
+exception is an operator who names worker and lease. That holds for this worker and this lease only, as long as the
+worker lists it and nobody here knows it: were the database put back to where it knows the lease, its row decides again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+
+from jobs import audit, notices
+from jobs.audit import Actor
+from jobs.lifecycle import Instruction
+from workers import standing
+from workers.errors import WrongStanding
+from workers.models import Gpu, Worker
+
+
+@dataclass(frozen=True)
+class Held:
+    """One container on hold. `mib`: what it uses of its worker's GPUs; None where that was not measured."""
+
+    lease_id: uuid.UUID
+    mib: int | None = None
+    removal_asked: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        return {"lease": str(self.lease_id), "gpu_mib": self.mib, "removal_asked": self.removal_asked}
+
+
+def on(workers: Iterable[Worker]) -> dict[uuid.UUID, list[Held]]:
+    """What each of these workers has on hold, by its last report. One query, or none where nothing is."""
+    holding = [worker for worker in workers if worker.foreign_leases]
+    used: dict[tuple[uuid.UUID, str], int] = defaultdict(int)
+    measured = Gpu.objects.filter(worker__in=[worker.pk for worker in holding], present=True) if holding else ()
+    for gpu in measured:
+        for entry in gpu.ours:
+            used[gpu.worker_id, entry["lease"]] += entry.get("mib") or 0
+    return {
+        worker.pk: [
+            Held(uuid.UUID(lease), used.get((worker.pk, lease)) or None, lease in (worker.removals or ()))
+            for lease in worker.foreign_leases
+        ]
+        for worker in holding
+    }
+
+
+def remove(
+    worker_id: uuid.UUID, lease_id: uuid.UUID, *, actor: Actor, address: str | None = None, reason: str = ""
+) -> Worker:
+    """Have the worker remove what it has of this lease; its next heartbeat is told so. Twice is once.
+
+    Raises UnknownWorker, WrongStanding (revoked, or it has no such container on hold).
+    """
+    with transaction.atomic():
+        worker = standing.locked(worker_id)
+        lease, asked = str(lease_id), list(worker.removals or ())
+        if lease not in worker.foreign_leases:
+            raise WrongStanding(f"{worker.name} has no container of the lease {lease} on hold.")
+        if lease in asked:
+            return worker
+        worker.removals = [*asked, lease]
+        worker.save(update_fields=["removals"])
+        audit.record(
+            "held_container_removed", obj=worker, actor=actor, address=address, reason=reason, after={"lease": lease}
+        )
+        notices.publish("standing", worker=worker_id)  # who hears that sends a heartbeat at once
+    return worker
+
+
+def as_asked(worker: Worker, instructions: Sequence[Instruction]) -> list[Instruction]:
+    """The instructions for a worker, with `remove` in place of `hold` where an operator asked for that."""
+    asked = set(worker.removals or ())
+    return [
+        dataclasses.replace(each, want="remove", reason="An operator wants it removed.")
+        if each.want == "hold" and str(each.lease_id) in asked
+        else each
+        for each in instructions
+    ]
+
+
+def still_asked(worker: Worker, held: Iterable[str]) -> list[str] | None:
+    """Of what an operator wants removed, what the worker has still on hold; None where that is nothing."""
+    return [lease for lease in held if lease in (worker.removals or ())] or None
