@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.test import Client
 
 from jobs.models import AuditEvent, Job
-from tests.factories import JobFactory, UserFactory, WorkerFactory
+from tests.factories import JobFactory, SpaceFactory, UserFactory, WorkerFactory
 from tests.workers.conftest import WireWorker
 from workers import enrollment
 from workers.models import EnrollmentToken, Worker
@@ -46,6 +48,32 @@ def test_an_act_asks_first_and_names_the_jobs(staff: Client, worker: WireWorker,
     assert "alice/hello" in page and "gpu1" in page
     row = worker.row
     assert (row.scheduling, row.revoked_at) == ("open", None)
+
+
+@pytest.mark.parametrize(
+    ("action", "fate"), [("disable", "until it is enabled"), ("revoke", "until somebody places them elsewhere")]
+)
+def test_what_is_placed_on_a_worker_is_named_before_it_is_taken_away(
+    staff: Client, worker: WireWorker, action: str, fate: str
+) -> None:
+    SpaceFactory.create(owner="alice", name="at-home", placement="worker", placement_worker=worker.row)
+    SpaceFactory.create(owner="bob", name="elsewhere", placement="worker", placement_worker=WorkerFactory.create())
+
+    page = act(staff, worker, action).content.decode()
+
+    assert "alice/at-home" in page and fate in page
+    assert "bob/elsewhere" not in page
+    assert "alice/at-home" not in act(staff, worker, "drain").content.decode()
+
+
+@pytest.mark.parametrize("command", ["disable", "revoke"])
+def test_the_command_says_so_too(worker: WireWorker, command: str) -> None:
+    SpaceFactory.create(owner="alice", name="at-home", placement="worker", placement_worker=worker.row)
+    err = io.StringIO()
+
+    call_command(command, "gpu1", stderr=err)
+
+    assert "waiting for it now: alice/at-home" in err.getvalue()
 
 
 @pytest.mark.parametrize(("action", "scheduling"), [("drain", "draining"), ("disable", "disabled")])

@@ -27,6 +27,7 @@ class StandingCommand(BaseCommand):
     act: ClassVar[str]
     done: ClassVar[str]  # a sentence with {name} and {jobs}
     can_wait: ClassVar[bool] = False
+    strands: ClassVar[bool] = False  # whether Spaces that are placed on the worker wait from now on
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", help="the worker's name")
@@ -68,6 +69,8 @@ class StandingCommand(BaseCommand):
             self.stdout.write(f"{worker.name}: {_progress(line)}")
         else:
             self.stdout.write(self.done.format(name=worker.name, jobs=touched))
+        if self.strands and (placed := [str(space) for space in standing.placed_on([worker.pk])]):
+            self.stderr.write(f"Placed on {worker.name} by an operator, and waiting for it now: {', '.join(placed)}")
 
     def _wait(self, worker: Worker, timeout_seconds: float | None) -> tuple[WorkerLine, CommandError | None]:
         """Return when the worker says that it has nothing left, or why that is waited for no longer.

@@ -10,3 +10,4 @@ class Command(StandingCommand):
     act = "disable"
     done = "{name} is disabled. {jobs} job(s) of it are being stopped."
     can_wait = True
+    strands = True

@@ -9,3 +9,4 @@ class Command(StandingCommand):
     help = "Void a worker's credential for good and release its leases; history stays."
     act = "revoke"
     done = "{name} is revoked. It had {jobs} job(s)."
+    strands = True
