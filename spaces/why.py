@@ -30,6 +30,7 @@ class Row:
     code: str
     sentence: str
     gpu: str = ""  # "GPU 1 RTX 4090"
+    group: str = ""  # "7 GPUs", where one row stands for many
     standing: str = ""
     detail: str = ""  # under the standing: since when, how much is free
     simulated: bool = False
@@ -113,9 +114,9 @@ def _worker_sentence(reason: WorkerReason, reader: Reader, now: datetime) -> str
         sentence = f"{sentence} ({reason.offer.gpu_paused_reason})"
     if reason.code == "worker_paused" and reader.operator and reason.offer.paused_reason:
         sentence = f"{sentence} ({reason.offer.paused_reason})"
-    return sentence
     if reason.code == "reports_refused" and reader.operator and reason.offer.refused_detail:
         sentence = f"{sentence} ({reason.offer.refused_detail})"
+    return sentence
 
 
 def _worker_detail(reason: WorkerReason, now: datetime) -> str:

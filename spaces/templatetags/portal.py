@@ -9,15 +9,11 @@ from django import template
 from django.utils import timezone
 from django.utils.html import format_html
 
-from spaces import durations, file_paths, log_lines, words
+from spaces import durations, file_paths, log_lines, why_folded, words
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractBaseUser
     from django.utils.safestring import SafeString
-
-    from spaces.why import Row
-
-ROWS_SHOWN = 60
 
 register = template.Library()
 
@@ -26,6 +22,7 @@ register.filter("rough", durations.rough)
 register.filter("clock", durations.clock)
 register.filter("file_size", durations.file_size)
 register.filter("visible", file_paths.visible)
+register.filter("folded", why_folded.folded)
 
 
 @register.simple_tag
@@ -82,15 +79,3 @@ def initials(user: AbstractBaseUser) -> str:
 def within(name: str) -> str:
     """A name as it stands inside a sentence."""
     return words.within_sentence(name)
-
-
-@register.filter
-def first_rows(rows: list[Row]) -> list[Row]:
-    """The reasons that a page draws: nobody reads a thousand, and a page of them is slow."""
-    return rows[:ROWS_SHOWN]
-
-
-@register.filter
-def rows_beyond(rows: list[Row]) -> int:
-    """How many reasons are not drawn."""
-    return max(0, len(rows) - ROWS_SHOWN)

@@ -90,13 +90,26 @@ def test_it_costs_the_same_for_fifty_jobs_and_twenty_workers(otto: Client, djang
     assert len(answer.context["classes"]) == 7
 
 
-def test_of_a_large_fleet_the_first_reasons_are_drawn_and_the_rest_is_counted(otto: Client) -> None:
+def test_of_a_large_fleet_the_nearest_are_drawn_and_the_rest_is_behind_a_click(otto: Client) -> None:
     UptimeFactory.create()
-    for number in range(62):
+    for number in range(70):
         GpuWorkerFactory.create(name=f"gpu{number:02}", scheduling="draining")
     runs.submit(make_space("alice/first", topics=("space", "gpu")), requirement=runs.GPU)
 
     for page in (otto.get("/queue/"), otto.get("/spaces/alice/first/"), otto.get("/spaces/alice/first/placement/")):
         text = page.content.decode()
-        assert text.count("Draining: takes no new jobs.") == 2 * 60  # beside the bar, and for those who cannot see it
-        assert "and 2 more" in text
+        assert text.count("<p>Draining: takes no new jobs.</p>") == 8 + 1, "eight, and one for all the others"
+        assert "<summary>and 62 more</summary>" in text
+        assert "gpu07" in text and "gpu08, gpu09" in text and "and 50 more" in text
+        assert "<b>gpu20" not in text
+
+
+def test_the_api_leaves_none_of_them_out(otto: Client) -> None:
+    UptimeFactory.create()
+    for number in range(70):
+        GpuWorkerFactory.create(name=f"gpu{number:02}", scheduling="draining")
+    runs.submit(make_space("alice/first", topics=("space", "gpu")), requirement=runs.GPU)
+
+    assert len(otto.get("/spaces/alice/first/status.json").json()["waiting"]["workers"]) == 70
+    (first,) = otto.get("/api/v1/fleet/queue").json()["line"]
+    assert len(first["workers"]) == 70
