@@ -74,7 +74,7 @@ def run(config: WorkerConfig) -> int:
 def make_executor(config: WorkerConfig, worker_id: str) -> Executor:
     if config.executor == "process":
         return ProcessExecutor(worker_id, config.data_dir)
-    return ContainerEngine(worker_id, limit_defaults=config.limit_defaults)
+    return ContainerEngine(worker_id, limit_defaults=config.limit_defaults, keep_space_data=config.keep_space_data)
 
 
 class _Agent:

@@ -41,6 +41,8 @@ class WorkerConfig:
     """No GPU job is taken while others use more of a GPU; 0: more than a desktop needs; None: whatever they use."""
     limit_defaults: LimitDefaults = field(default_factory=LimitDefaults)
     """For jobs that bring no limits of their own."""
+    keep_space_data: bool = True
+    """Whether what a Space writes to /data and /cache outlives its container."""
     unknown_lease_seconds: int = DEFAULT_UNKNOWN_LEASE_SECONDS
     """For how long an app is kept (not served) whose lease the control plane does not know."""
     base_image: str = ""
@@ -79,6 +81,7 @@ def load(
         simulate_gpus=_existing_file(merged, "OPENFACE_SIMULATE_GPUS"),
         quiet_above_mib=_quiet_above(merged),
         limit_defaults=_limit_defaults(merged),
+        keep_space_data=_flag(merged, "KEEP_SPACE_DATA", default=True),
         unknown_lease_seconds=_number(
             merged, "UNKNOWN_LEASE_SECONDS", DEFAULT_UNKNOWN_LEASE_SECONDS, highest=366 * 24 * 3600
         ),
@@ -111,12 +114,14 @@ def _http_url(name: str, url: str) -> str:
 
 def _tls(values: Mapping[str, str]) -> bool | Path:
     ca_file = _existing_file(values, "OPENFACE_CA_FILE")
-    verify = values.get("OPENFACE_VERIFY_TLS", "true").lower()
-    if verify not in ("true", "1", "yes", "on", "false", "0", "no", "off"):
-        raise ConfigError(f"OPENFACE_VERIFY_TLS is {verify!r}; it is true or false.")
-    if verify in ("false", "0", "no", "off"):
-        return False
-    return ca_file or True
+    return (ca_file or True) if _flag(values, "OPENFACE_VERIFY_TLS", default=True) else False
+
+
+def _flag(values: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = values.get(name, str(default)).lower()
+    if text not in ("true", "1", "yes", "on", "false", "0", "no", "off"):
+        raise ConfigError(f"{name} is {text!r}; it is true or false.")
+    return text in ("true", "1", "yes", "on")
 
 
 def _token_file(values: Mapping[str, str], default: Path = DEFAULT_TOKEN_FILE) -> Path | None:

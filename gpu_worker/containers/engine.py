@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from docker.models.containers import Container
-from docker.types import DeviceRequest, LogConfig
+from docker.types import DeviceRequest, LogConfig, Mount
 
 from gpu_worker.commands import Cancel
 from gpu_worker.containers.connection import Conflict, Connection, engine_errors
@@ -25,11 +25,12 @@ from gpu_worker.containers.labels import (
 )
 from gpu_worker.containers.networks import JobNetworks
 from gpu_worker.containers.runtime import ContainerRuntime
-from gpu_worker.environment import job_environment
+from gpu_worker.containers.volumes import CACHE_PATH, SpaceVolumes
+from gpu_worker.environment import cache_environment, job_environment
 from gpu_worker.errors import EngineError, EngineSilent, JobFailed
 from gpu_worker.executor import Found, Prepared, Runtime
 from gpu_worker.images import ImageBuilder, find_build_tool, image_tag
-from gpu_worker.job_limits import LimitDefaults, container_limits
+from gpu_worker.job_limits import ContainerLimits, LimitDefaults, container_limits
 from gpu_worker.journal import JobFacts, JobRecord
 from gpu_worker.process_identity import ProcessIdentity
 from gpu_worker.protocol import Claim, Gpu
@@ -45,12 +46,19 @@ class ContainerEngine:
     name = "docker"
 
     def __init__(
-        self, worker_id: str, *, limit_defaults: LimitDefaults | None = None, base_url: str | None = None
+        self,
+        worker_id: str,
+        *,
+        limit_defaults: LimitDefaults | None = None,
+        keep_space_data: bool = True,
+        base_url: str | None = None,
     ) -> None:
+        """*keep_space_data* off: what a Space writes to /data and /cache goes with its container."""
         self._worker_id = worker_id
         self._limit_defaults = limit_defaults or LimitDefaults()
         self._engine = Connection(base_url)
         self._networks = JobNetworks(self._engine, worker_id)
+        self.volumes = SpaceVolumes(self._engine, worker_id, kept=keep_space_data)
         self._builder: ImageBuilder | None = None
 
     # -- what the engine is ------------------------------------------------------------------------------------
@@ -108,31 +116,55 @@ class ContainerEngine:
         facts = record.facts
         if prepared.image_id is None:
             raise JobFailed("start_failed", "There is no image to start.")
-        environment = job_environment(facts, variables=variables, secrets=secrets, port=facts.port, assigned=assigned)
         name = container_name(facts)
+        limits = self._limits(facts)
+        own = job_environment(
+            facts, variables=variables, secrets=secrets, port=facts.port, assigned=assigned, limits=limits
+        )
+        environment = {**self._cache_variables(prepared.image_id), **own}
+        mounts = self.volumes.mounts(facts)
         self._networks.ensure(facts)
         try:
-            container = self._create(name, prepared.image_id, facts, environment, assigned)
+            container = self._create(name, prepared.image_id, facts, environment, assigned, limits, mounts)
         except Conflict:
             container = self._settle_conflict(name, facts) or self._create(
-                name, prepared.image_id, facts, environment, assigned
+                name, prepared.image_id, facts, environment, assigned, limits, mounts
             )
+        self.volumes.open_up(container)
         runtime = self._runtime(container, facts)
         runtime.start()
         return runtime
 
-    def _create(
-        self, name: str, image: str, facts: JobFacts, environment: Mapping[str, str], assigned: Sequence[Gpu]
-    ) -> Container:
+    def _limits(self, facts: JobFacts) -> ContainerLimits:
         with engine_errors():
-            limits = container_limits(facts.limits, self._limit_defaults, self._engine().info())
-            real = [gpu.uuid for gpu in assigned if not gpu.simulated]
+            return container_limits(facts.limits, self._limit_defaults, self._engine().info())
+
+    def _cache_variables(self, image_id: str) -> dict[str, str]:
+        """Those that the image does not set itself: it may have brought its models along."""
+        with engine_errors():
+            entries = self._engine().images.get(image_id).attrs["Config"].get("Env") or []
+        known = {entry.partition("=")[0] for entry in entries}
+        return {name: text for name, text in cache_environment(CACHE_PATH).items() if name not in known}
+
+    def _create(
+        self,
+        name: str,
+        image: str,
+        facts: JobFacts,
+        environment: Mapping[str, str],
+        assigned: Sequence[Gpu],
+        limits: ContainerLimits,
+        mounts: list[Mount],
+    ) -> Container:
+        real = [gpu.uuid for gpu in assigned if not gpu.simulated]
+        with engine_errors():
             # no restart policy: only this worker restarts anything, from what the server wants
             return self._engine().containers.create(
                 image,
                 name=name,
                 environment=dict(environment),
                 network=name,
+                mounts=mounts,
                 init=True,
                 detach=True,
                 labels={**labels_of(self._worker_id, facts, SPACE), FACTS_LABEL: facts.dump()},

@@ -91,6 +91,7 @@ def clear_away(worker: WorkerProcess) -> None:
             eventually(partial(removed, runtime), what="removal")
     if isinstance(executor, ContainerEngine):
         executor.remove_stray_networks(set())
+        executor.volumes.remove_all()
         remove_images(worker.plane.worker_id)
 
 
