@@ -16,6 +16,7 @@ from gpu_worker.errors import EngineError, EngineSilent, JobFailed
 from gpu_worker.executor import RuntimeState
 from gpu_worker.journal import JobFacts
 from gpu_worker.sockets import listening_sockets
+from gpu_worker.start_failures import explain
 
 STOP_POLL_SECONDS = 0.1
 
@@ -62,7 +63,7 @@ class ContainerRuntime:
         except EngineSilent:
             raise
         except EngineError as problem:
-            raise JobFailed("start_failed", _explain_start(str(problem))) from problem
+            raise JobFailed("start_failed", explain(str(problem))) from problem
 
     def follow(self, position: str | None, stop: Cancel) -> Iterator[tuple[bytes, str]]:
         return follow_log(self._engine, self._id, position, stop, ended=self._has_ended)
@@ -115,9 +116,3 @@ class ContainerRuntime:
     def _inspect(self) -> Container:
         with engine_errors():
             return self._engine().containers.get(self._id)
-
-
-def _explain_start(text: str) -> str:
-    if "could not select device driver" in text:
-        return f"The engine has no GPU support; install the NVIDIA Container Toolkit and restart Docker. ({text})"
-    return f"The engine could not start the container: {text}"
