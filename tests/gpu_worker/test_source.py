@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses
 import os
@@ -18,7 +19,7 @@ from gpu_worker.protocol import Claim
 from gpu_worker.source import SourceFetcher
 from tests.gpu_worker.control_plane import ControlPlane, Lease
 from tests.gpu_worker.schemas import golden
-from tests.gpu_worker.worker import git, make_repository
+from tests.gpu_worker.worker import eventually, git, make_repository
 
 NEVER = threading.Event()
 
@@ -36,6 +37,15 @@ def fetch(claim: Claim, directory: Path) -> str:
     output: list[bytes] = []
     SourceFetcher().fetch(claim, directory, output=output.append, cancel=NEVER)
     return b"".join(output).decode()
+
+
+def command_lines() -> list[str]:
+    """The arguments of every process of this machine, as `ps` shows them to anybody."""
+    lines = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # ended meanwhile
+            lines.append(entry.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return lines
 
 
 def test_the_tree_is_that_of_the_commit(plane: ControlPlane, tmp_path: Path) -> None:
@@ -79,6 +89,27 @@ def test_the_token_is_in_no_file_and_no_output(plane: ControlPlane, tmp_path: Pa
     for file in tmp_path.rglob("*"):
         if file.is_file() and "git" not in file.relative_to(tmp_path).parts[:1]:
             assert claim.source_token.encode() not in file.read_bytes()
+
+
+def test_no_process_s_arguments_show_the_token_while_git_fetches(plane: ControlPlane, tmp_path: Path) -> None:
+    revision = make_repository(plane.git_root, "hello", {"app.py": "1"})
+    claim = claim_of(plane, "hello", revision)
+    forms = [claim.source_token, base64.b64encode(f"lease:{claim.source_token}".encode()).decode()]
+    plane.deaf.set()  # git waits for its answer while we look
+    fetching = threading.Thread(target=fetch, args=(claim, tmp_path / "source"))
+    fetching.start()
+    try:
+        arguments = eventually(lambda: [one for one in command_lines() if claim.clone_url in one], what="git's fetch")
+        written = [file.read_text() for file in tmp_path.glob("source.git/*/config")]
+    finally:
+        plane.deaf.clear()
+        fetching.join()
+
+    assert any("remote-http" in one for one in arguments)
+    for form in forms:
+        assert not any(form in one for one in [*arguments, *written])
+    assert written
+    assert (tmp_path / "source" / "app.py").read_text() == "1"
 
 
 def test_a_refused_token_fails_the_job_without_showing_it(plane: ControlPlane, tmp_path: Path) -> None:

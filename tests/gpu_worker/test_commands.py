@@ -1,0 +1,36 @@
+"""A child process ends when somebody who watches it says so, and its children with it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from gpu_worker.commands import run_command
+
+
+class Enough(Exception):
+    pass
+
+
+def test_what_the_watcher_raises_ends_the_command_and_its_children(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+
+    def watch() -> None:
+        if pids.exists() and len(pids.read_text().split()) == 2:
+            raise Enough
+
+    with pytest.raises(Enough):
+        run_command(
+            ("sh", "-c", f"sleep 600 & echo $$ $! > {pids}; wait"),
+            env=os.environ,
+            output=lambda data: None,
+            cancel=threading.Event(),
+            watch=watch,
+        )
+
+    for pid in pids.read_text().split():
+        stat = Path(f"/proc/{pid}/stat")
+        assert not stat.exists() or stat.read_text().rpartition(") ")[2].startswith("Z")
