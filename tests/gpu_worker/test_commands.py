@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpu_worker.commands import run_command
+from tests.gpu_worker.worker import eventually
 
 
 class Enough(Exception):
@@ -31,6 +32,11 @@ def test_what_the_watcher_raises_ends_the_command_and_its_children(tmp_path: Pat
             watch=watch,
         )
 
-    for pid in pids.read_text().split():
-        stat = Path(f"/proc/{pid}/stat")
-        assert not stat.exists() or stat.read_text().rpartition(") ")[2].startswith("Z")
+    eventually(lambda: not any(lives(pid) for pid in pids.read_text().split()), what="the end of both")
+
+
+def lives(pid: str) -> bool:
+    try:
+        return not Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
+    except OSError:
+        return False
