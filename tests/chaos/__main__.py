@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="the first batch's seed (default: drawn)")
     parser.add_argument("--http", action="store_true", help="against a real web process, with threads")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 2)
-    parser.add_argument("--steps", type=int, default=10, help="steps per schedule")
+    parser.add_argument("--steps", type=int, default=9, help="steps per schedule")
     parser.add_argument("--batch", type=int, help=f"schedules per seed (default: {BATCH}, over HTTP {HTTP_BATCH})")
     parser.add_argument("--no-shrink", action="store_true", help="show a failing schedule as it was drawn")
     parser.add_argument("--plant", help="plant a defect of planted.py first, to see that it is found")

@@ -104,9 +104,9 @@ class Schedule(RuleBasedStateMachine):
 
     # --- how hard its end is looked at --------------------------------------------------------------------------
 
-    @initialize(looks=st.integers(0, 3))
+    @initialize(looks=st.integers(0, 4))
     def look(self, looks: int) -> None:
-        """To come to rest costs more than the acts before. So half of the schedules are emptied too, and every fourth
+        """To come to rest costs more than the acts before. So two in five schedules are emptied too, and one in five
         must stay at rest for another round; a failure shrinks to one that is looked at hardest.
         """
         self.looks = looks

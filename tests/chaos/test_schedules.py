@@ -14,7 +14,7 @@ import pytest
 PROJECT = Path(__file__).parents[2]
 SECONDS = 1500  # a guard against hanging
 SEED = 20261129  # the same schedules in every run; `make chaos` draws others
-SCHEDULES, OVER_HTTP = 600, 60
+SCHEDULES, OVER_HTTP = 2000, 150
 
 
 def chaos(*options: str) -> tuple[int, str, dict[str, Any]]:

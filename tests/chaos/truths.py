@@ -144,7 +144,8 @@ def _jobs(picture: Picture, history: History) -> None:
     unreleased = picture.unreleased
     coming: set[tuple[int, int]] = set()
     serving: set[tuple[int, int]] = set()
-    for job in picture.jobs.values():
+    oldest: dict[tuple[int, int], str] = {}
+    for job in picture.jobs.values():  # by seq
         state, name = JobState(job["state"]), f"job {job['id']} ({job['state']})"
         told = history.states.get(job["id"])
         assert state is told, f"{name}: its events say {told}"
@@ -164,6 +165,9 @@ def _jobs(picture: Picture, history: History) -> None:
         if state in SERVING:
             assert place not in serving, f"{name}: two serve"
             serving.add(place)
+        if state in ACTIVE:
+            first = oldest.setdefault(place, job["id"])
+            assert first == job["id"] or job["blocked_by"], f"{name}: it does not wait for job {first}"
         leases = unreleased.get(job["id"], [])
         assert len(leases) <= 1, f"{name}: {len(leases)} unreleased leases"
         if state in FINAL:
