@@ -19,9 +19,9 @@ from spaces import words
 from spaces.durations import gigabytes, rough
 from spaces.why import Reader
 from workers import refusals
-from workers.gpu_rows import GpuRow, gpu_row
+from workers.gpu_rows import GpuRow, gone_since, gpu_row
 from workers.held import Held
-from workers.models import Worker
+from workers.models import Gpu, Worker
 from workers.offers import gateway_sentence
 from workers.overview import Fleet, WorkerLine
 
@@ -235,6 +235,7 @@ def _operators_remarks(line: WorkerLine) -> list[str]:
             remarks.append(_doctors_remark(check))
     if worker.driver_gpu_count is not None and worker.driver_gpu_count > sum(gpu.row.present for gpu in line.gpus):
         remarks.append(_("The driver counts %(count)d GPUs, fewer are listed.") % {"count": worker.driver_gpu_count})
+    remarks += [_gone(row) for row in line.gone]
     if line.held:
         remarks.append(_("%(count)d container(s) on hold: of leases nobody knows here.") % {"count": len(line.held)})
         remarks += [_on_hold(one) for one in line.held[:HELD_SHOWN]]
@@ -248,6 +249,12 @@ def _operators_remarks(line: WorkerLine) -> list[str]:
     if worker.executor == "process":
         remarks.append(_("Runs Spaces as plain processes, without isolation."))
     return remarks
+
+
+def _gone(row: Gpu) -> str:
+    """A card that is not in the machine any more, or fell off its bus."""
+    since = "" if row.reported_at is None else gone_since(row.reported_at)
+    return f"{words.gpu_name(row.index, row.model)}: {words.gpu_refusal('gpu_gone')} {since}".rstrip()
 
 
 def _on_hold(one: Held) -> str:

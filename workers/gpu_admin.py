@@ -32,6 +32,9 @@ class GpuInline(ReadOnly, admin.TabularInline[Gpu, Worker]):
     fields = ("index", "model", "uuid", "total_vram_mib", "free_vram_mib", "healthy", "error", "simulated", "present")
     extra = 0
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Gpu]:
+        return super().get_queryset(request).filter(forgotten_at=None)
+
 
 class ReservationsInline(ReadOnly, admin.TabularInline[Reservation, Gpu]):
     """Who holds how much of a GPU now."""
@@ -60,15 +63,15 @@ class ReservationsInline(ReadOnly, admin.TabularInline[Reservation, Gpu]):
 
 @admin.register(Gpu)
 class GpuAdmin(ReadOnly, admin.ModelAdmin[Gpu]):
-    """To look; the one act is to trust a GPU again that failed."""
+    """To look; the acts are to trust a GPU again that failed, and to forget one that is gone."""
 
     list_display = ("model", "worker", "index", "total_vram_mib", "reserved", "available", "remarks", "uuid")
-    list_filter = ("worker", "healthy", "simulated", "present")
+    list_filter = ("worker", "healthy", "simulated", "present", ("forgotten_at", admin.EmptyFieldListFilter))
     search_fields = ("uuid", "model", "worker__name")
     list_select_related = ("worker",)
     ordering = ("worker__name", "index")
     inlines = (ReservationsInline,)
-    actions = ("trust",)
+    actions = ("trust", "forget")
 
     def get_fields(self, request: HttpRequest, obj: Gpu | None = None) -> list[Any]:
         computed = ["reserved", "available", "remarks"]
@@ -103,7 +106,9 @@ class GpuAdmin(ReadOnly, admin.ModelAdmin[Gpu]):
     @admin.display(description=_("Remarks"))
     def remarks(self, gpu: Gpu) -> str:
         offer = _offer_of(gpu)
-        return "" if offer is None else " ".join(flags(offer, reader=OPERATOR))
+        if offer is None:
+            return str(_("Forgotten: it counts again when its worker lists it.")) if gpu.forgotten_at else ""
+        return " ".join(flags(offer, reader=OPERATOR, last_listed=gpu.reported_at))
 
     @admin.action(description=_("Use the selected GPUs again at once, although they failed"))
     def trust(self, request: HttpRequest, chosen: QuerySet[Gpu]) -> None:
@@ -111,6 +116,23 @@ class GpuAdmin(ReadOnly, admin.ModelAdmin[Gpu]):
         trusted = sum(gpus.trust(gpu.pk, actor=request.user, address=address) for gpu in chosen)
         text = ngettext("%d GPU is used again.", "%d GPUs are used again.", trusted) % trusted
         self.message_user(request, text, messages.SUCCESS if trusted else messages.WARNING)
+
+    @admin.action(description=_("Forget the selected GPUs that are gone"))
+    def forget(self, request: HttpRequest, chosen: QuerySet[Gpu]) -> None:
+        address = address_of(request) or None
+        forgotten = sum(gpus.forget(gpu.pk, actor=request.user, address=address) for gpu in chosen)
+        text = ngettext("%d GPU is forgotten.", "%d GPUs are forgotten.", forgotten) % forgotten
+        if skipped := chosen.count() - forgotten:
+            text += (
+                " "
+                + ngettext(
+                    "%d is not: its worker lists it, or something is reserved there.",
+                    "%d are not: their workers list them, or something is reserved there.",
+                    skipped,
+                )
+                % skipped
+            )
+        self.message_user(request, text, messages.SUCCESS if forgotten else messages.WARNING)
 
 
 def _look(rows: Iterable[Gpu]) -> None:

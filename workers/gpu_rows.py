@@ -6,7 +6,9 @@ Names of Spaces are said only to who may see them; processes and what a driver s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
+from django.utils.timezone import localtime
 from django.utils.translation import gettext as _
 
 from jobs.vram import GpuOffer, Held, available_mib, exceeds, foreign_mib, idle, in_order, shareable
@@ -63,7 +65,7 @@ def gpu_row(gpu: GpuLine, *, online: bool, reader: Reader) -> GpuRow:
         simulated=row.simulated,
         segments=segments(offer, live=live),
         keys=_keys(offer, live=live, online=online, reader=reader),
-        flags=flags(offer, reader=reader),
+        flags=flags(offer, reader=reader, last_listed=row.reported_at),
         temperature=f"{row.temperature_c:.0f} °C" if live and row.temperature_c is not None else "–",
         hot=live and row.temperature_c is not None and row.temperature_c >= HOT_CELSIUS,
         utilization=f"{row.utilization_pct:.0f} %" if live and row.utilization_pct is not None else "–",
@@ -149,9 +151,11 @@ def _free(offer: GpuOffer) -> str:
 # --- out of the ordinary -------------------------------------------------------------------------------------------
 
 
-def flags(offer: GpuOffer, *, reader: Reader) -> list[str]:
+def flags(offer: GpuOffer, *, reader: Reader, last_listed: datetime | None = None) -> list[str]:
     """What is out of the ordinary with a GPU, in sentences, the gravest first."""
     flags = [_disorder(offer, reader)]
+    if not offer.present and last_listed is not None:
+        flags.append(gone_since(last_listed))
     if offer.also_at and not offer.elsewhere:
         flags.append(_("%(names)s reported the same GPU too.") % {"names": ", ".join(offer.also_at)})
     flags += [_doubt(code, mib, offer) for code, mib in offer.doubts]
@@ -160,6 +164,11 @@ def flags(offer: GpuOffer, *, reader: Reader) -> list[str]:
     if offer.simulated:
         flags.append(_("Simulated: never counted with real ones."))
     return [flag for flag in flags if flag]
+
+
+def gone_since(last_listed: datetime) -> str:
+    """Since when a GPU is not listed any more."""
+    return _("Gone since %(time)s.") % {"time": f"{localtime(last_listed):%Y-%m-%d %H:%M %Z}"}
 
 
 def _disorder(offer: GpuOffer, reader: Reader) -> str:

@@ -1,7 +1,8 @@
 """What is known of the GPUs of a worker: written from each report, and doubted where it cannot be true.
 
-A GPU is its UUID. One that a worker no longer lists keeps its row and what is reserved on it, as not present; one that
-failed is used again once it was well in GOOD_REPORTS heartbeats running, or when an operator says so.
+A GPU is its UUID. One that a worker no longer lists keeps its row and what is reserved on it, as not present, until an
+operator says that it is gone for good. One that failed is used again once it was well in GOOD_REPORTS heartbeats
+running, or when an operator says so.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from django.db import connection, transaction
+from django.db.models import Exists, OuterRef
+from django.db.models.functions import Now
 from psycopg.types.json import Jsonb
 
 from jobs import audit, lifecycle
+from jobs.models import Reservation
 from jobs.vram import back_within, exceeds
 from workers import readings
 from workers.errors import InvalidReport
@@ -40,13 +44,14 @@ _COLUMNS = [
     "error",
     "simulated",
     "present",
+    "forgotten_at",
     "reported_at",
 ]
 
 
 # Written out, because it runs with every heartbeat and every claim: building it costs more than running it.
 _KNOWN = """
-    SELECT g.uuid, g.total_vram_mib, g.good_reports, r.id, r.lease_id, r.mib, r.over_since
+    SELECT g.uuid, g.total_vram_mib, g.good_reports, g.present, r.id, r.lease_id, r.mib, r.over_since
     FROM workers_gpu g LEFT JOIN jobs_reservation r ON r.gpu_id = g.id AND r.cleared_at IS NULL
     WHERE g.worker_id = %s
 """
@@ -84,6 +89,7 @@ class _Known:
 
     total_mib: int = 0
     good_reports: int = GOOD_REPORTS
+    present: bool = False
     reserved: list[_Reserved] = field(default_factory=list)
 
 
@@ -107,9 +113,10 @@ def store_gpus(worker: Worker, gpus: Sequence[GpuReport], *, counts: bool) -> li
     rows = [_row(worker, place, gpu, known.get(gpu.uuid) or _Known(), counts) for place, gpu in enumerate(gpus)]
     if rows:
         _write(rows)
-    vanished = known.keys() - {gpu.uuid for gpu in gpus}
+    listed = {gpu.uuid for gpu in gpus}
+    vanished = [name for name, gpu in known.items() if gpu.present and name not in listed]
     if vanished:
-        Gpu.objects.filter(worker=worker, uuid__in=vanished, present=True).update(
+        Gpu.objects.filter(worker=worker, uuid__in=vanished).update(
             present=False, free_vram_mib=None, ours=[], foreign=[]
         )
     return [crossing for row in rows for crossing in _crossings(row, known.get(row.uuid))]
@@ -134,14 +141,30 @@ def trust(gpu_id: int, *, actor: Any = None, address: str | None = None) -> bool
     return bool(changed)
 
 
+def forget(gpu_id: int, *, actor: Any = None, address: str | None = None) -> bool:
+    """Leave a GPU that is gone out of everything, on an operator's word; whether that changed anything.
+
+    Not one that its worker lists, nor one with something reserved on it. Its row stays, because history names it; if
+    its worker ever lists it again, it is back.
+    """
+    with transaction.atomic():
+        gpu = Gpu.objects.select_related("worker").get(pk=gpu_id)
+        held = Exists(Reservation.objects.filter(gpu=OuterRef("pk"), cleared_at=None))
+        gone = Gpu.objects.filter(~held, pk=gpu_id, present=False, forgotten_at=None)
+        changed = gone.update(forgotten_at=Now())
+        if changed:
+            audit.record("gpu_forgotten", obj=gpu.worker, actor=actor, address=address, after={"gpu": gpu.uuid})
+    return bool(changed)
+
+
 def _known(worker: Worker) -> dict[str, _Known]:
     """What the rows say of this worker's GPUs, with what is reserved on them: one query."""
     with connection.cursor() as cursor:
         cursor.execute(_KNOWN, [worker.pk])
         rows = cursor.fetchall()
     known: dict[str, _Known] = {}
-    for uuid_, total_mib, good_reports, pk, lease_id, mib, over_since in rows:
-        gpu = known.setdefault(uuid_, _Known(total_mib, good_reports))
+    for uuid_, total_mib, good_reports, present, pk, lease_id, mib, over_since in rows:
+        gpu = known.setdefault(uuid_, _Known(total_mib, good_reports, present))
         if pk is not None:
             gpu.reserved.append(_Reserved(pk, lease_id, mib, over_since is not None))
     return known

@@ -140,6 +140,9 @@ class Gpu(models.Model):
     error = models.CharField(max_length=512, blank=True)
     simulated = models.BooleanField(default=False)
     present = models.BooleanField(default=True, help_text="listed in the worker's last report")
+    forgotten_at = models.DateTimeField(
+        null=True, blank=True, help_text="an operator said that it is gone for good; the next report of it ends that"
+    )
     reported_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

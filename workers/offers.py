@@ -114,7 +114,11 @@ def _gpu_offers(workers: Sequence[Worker], entries: Books, *, claiming: bool) ->
 def _look(worker_ids: Collection[uuid.UUID], entries: Books) -> tuple[list[Gpu], dict[str, _Card]]:
     """The GPUs of these workers, in order, and what is known of each card. One query."""
     theirs = Gpu.objects.filter(worker__in=worker_ids)
-    rows = Gpu.objects.filter(uuid__in=theirs.values("uuid")).select_related("worker").defer(*_NOT_NEEDED)
+    rows = (
+        Gpu.objects.filter(uuid__in=theirs.values("uuid"), forgotten_at=None)
+        .select_related("worker")
+        .defer(*_NOT_NEEDED)
+    )
     uncleared = FilteredRelation("reservations", condition=Q(reservations__cleared_at=None))
     every: Iterable[Any] = rows.annotate(held=uncleared, **_HELD).order_by("index", "uuid", "held__id")
     gpus: dict[int, Gpu] = {}

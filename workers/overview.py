@@ -36,6 +36,7 @@ class WorkerLine:
     online: bool
     left: tuple[Left, ...] = field(default=())  # what it has: leases not cleared, and what else its report lists
     gpus: tuple[GpuLine, ...] = field(default=())
+    gone: tuple[Gpu, ...] = field(default=())  # GPUs that it does not list any more, with nothing reserved there
     held: tuple[Held, ...] = field(default=())  # containers of leases that nobody here knows
     twins: tuple[str, ...] = field(default=())  # other workers that report the same machine: a cloned disk
 
@@ -108,10 +109,15 @@ def _looked_at(workers: list[Worker]) -> Fleet:
         offer.worker_id: {gpu.uuid: gpu for gpu in offer.gpus} for offer in offers.offers_for(ids)
     }
     gpus: dict[Any, list[GpuLine]] = defaultdict(list)
-    for row in Gpu.objects.filter(worker__in=ids):
+    gone: dict[Any, list[Gpu]] = defaultdict(list)
+    for row in Gpu.objects.filter(worker__in=ids, forgotten_at=None):
         offer = by_uuid.get(row.worker_id, {}).get(row.uuid)
-        if offer is not None and (row.present or offer.reserved):
+        if offer is None:  # it was reported just now
+            continue
+        if row.present or offer.reserved:
             gpus[row.worker_id].append(GpuLine(row, offer))
+        else:
+            gone[row.worker_id].append(row)
     left, on_hold = left_on(workers), held.on(workers)
     twins = _twins(workers)
     lines = [
@@ -120,6 +126,7 @@ def _looked_at(workers: list[Worker]) -> Fleet:
             online=worker.is_online(now=now, up_since=up_since),
             left=tuple(left[worker.pk]),
             gpus=tuple(gpus[worker.pk]),
+            gone=tuple(gone[worker.pk]),
             held=tuple(on_hold.get(worker.pk, ())),
             twins=twins.get(worker.pk, ()),
         )
@@ -159,6 +166,7 @@ def as_json(line: WorkerLine, *, now: datetime) -> dict[str, Any]:
         "executor": worker.executor,
         "features": worker.features,
         "gpus": [_gpu_as_json(gpu) for gpu in line.gpus],
+        "gone_gpus": [_gone_as_json(gpu) for gpu in line.gone],
     }
 
 
@@ -196,6 +204,12 @@ def _gpu_as_json(line: GpuLine) -> dict[str, Any]:
         "present": gpu.present,
         "reported_at": None if row.reported_at is None else row.reported_at.isoformat(),
     }
+
+
+def _gone_as_json(row: Gpu) -> dict[str, Any]:
+    """One GPU that its worker does not list any more."""
+    last = None if row.reported_at is None else row.reported_at.isoformat()
+    return {"uuid": row.uuid, "index": row.index, "model": row.model, "reported_at": last}
 
 
 def _twins(workers: list[Worker]) -> dict[Any, tuple[str, ...]]:
