@@ -30,7 +30,8 @@ class Row:
     code: str
     sentence: str
     gpu: str = ""  # "GPU 1 RTX 4090"
-    group: str = ""  # "7 GPUs", where one row stands for many
+    group: str = ""  # where one row stands for many: "7 GPUs"
+    names: str = ""  # and whose they are: `worker` says then how many
     standing: str = ""
     detail: str = ""  # under the standing: since when, how much is free
     simulated: bool = False

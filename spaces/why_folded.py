@@ -46,10 +46,13 @@ def _grouped(rows: Sequence[Row]) -> list[Row]:
 
 
 def _one_for(rows: list[Row]) -> Row:
-    """One row for all of these: whose they are, and what they say; a bar and a time have meaning for one GPU only."""
-    names = list(dict.fromkeys(row.worker for row in rows))
-    said = ", ".join(names[:NAMES])
-    if len(names) > NAMES:
-        said = _("%(names)s and %(count)d more") % {"names": said, "count": len(names) - NAMES}
+    """One row for all of these: how many, whose they are, and what they say. A bar or a time is of one GPU only."""
+    workers = list(dict.fromkeys(row.worker for row in rows))
     gpus = _("%(count)d GPUs") % {"count": len(rows)} if rows[0].gpu else ""
-    return replace(rows[0], worker=said, gpu="", group=gpus, detail="", segments=[], near=False)
+    one = replace(rows[0], gpu="", group=gpus, detail="", segments=[], near=False)
+    if len(workers) == 1:
+        return one
+    names = ", ".join(workers[:NAMES])
+    if len(workers) > NAMES:
+        names = _("%(names)s and %(count)d more") % {"names": names, "count": len(workers) - NAMES}
+    return replace(one, worker=_("%(count)d workers") % {"count": len(workers)}, names=names)

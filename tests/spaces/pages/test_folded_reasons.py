@@ -42,8 +42,8 @@ def test_equal_sentences_behind_the_click_are_told_once_and_name_their_workers()
 
     found = folded([*different(SHOWN), *(row(number) for number in range(ALIKE)), own])
 
-    assert [each.worker for each in found.rest] == ["gpu000, gpu001, gpu002", "gpu099"]
-    assert found.rest[0].sentence == "Draining."
+    assert [each.worker for each in found.rest] == ["3 workers", "gpu099"]
+    assert (found.rest[0].sentence, found.rest[0].names) == ("Draining.", "gpu000, gpu001, gpu002")
     assert found.more == ALIKE + 1
 
 
@@ -56,7 +56,7 @@ def test_a_few_equal_ones_stay_apart() -> None:
 def test_of_very_many_workers_a_few_are_named_and_the_others_counted() -> None:
     found = folded([*different(SHOWN), *(row(number) for number in range(NAMES + 5))])
 
-    assert found.rest[0].worker.endswith("gpu011 and 5 more")
+    assert found.rest[0].names.endswith("gpu011 and 5 more")
 
 
 def test_gpus_of_one_worker_are_named_by_it_and_counted() -> None:
@@ -64,7 +64,7 @@ def test_gpus_of_one_worker_are_named_by_it_and_counted() -> None:
 
     (found,) = folded([*different(SHOWN), *cards]).rest
 
-    assert (found.worker, found.gpu, found.group) == ("gpu007", "", "16 GPUs")
+    assert (found.worker, found.gpu, found.group, found.names) == ("gpu007", "", "16 GPUs", "")
 
 
 def test_simulated_ones_are_never_told_with_real_ones() -> None:
