@@ -13,8 +13,8 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
+from jobs import line as queue
 from jobs.models import Job
-from jobs.states import JobState
 from spaces import words
 from spaces.durations import gigabytes, rough
 from spaces.why import Reader
@@ -118,8 +118,7 @@ def _figures(fleet: Fleet) -> list[Figure]:
     present = [gpu for line in lines for gpu in line.gpus if gpu.row.present]
     cards = [gpu.offer for gpu in present if not (gpu.row.simulated or gpu.row.mig)]
     reserved = sum(held.mib for card in cards for held in card.reserved)
-    queued = Job.objects.filter(state=JobState.QUEUED).order_by("seq").values_list("queued_at", flat=True)
-    oldest = queued.first()
+    oldest = Job.objects.filter(pk__in=queue.head(1)).values_list("queued_at", flat=True).first()
     waits = "" if oldest is None else _("up to %(time)s") % {"time": rough((fleet.now - oldest).total_seconds())}
     figures = [
         Figure(_("Workers online"), str(sum(line.online for line in lines if line.look != "refused")), _of(len(lines))),
@@ -131,7 +130,7 @@ def _figures(fleet: Fleet) -> list[Figure]:
             Figure(_("GPUs reserved"), str(sum(bool(card.reserved) for card in cards)), _of(len(cards))),
             Figure(_("VRAM reserved"), gigabytes(reserved).split()[0], _("of %(whole)s") % {"whole": whole}),
         ]
-    return [*figures, Figure(_("In line"), str(queued.count()), waits)]
+    return [*figures, Figure(_("In line"), str(queue.in_line().count()), waits)]
 
 
 def _of(whole: int) -> str:

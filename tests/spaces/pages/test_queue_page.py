@@ -52,6 +52,24 @@ def test_jobs_of_the_same_needs_share_their_reasons(town: None, otto: Client) ->
     assert (only.needs, only.jobs) == ("a GPU with at least 20 GB", 2)
 
 
+def test_the_bar_the_fleet_page_and_the_queue_count_the_same_line(otto: Client, carol: Client) -> None:
+    """Everybody's jobs that a claim may take: a place in the line is a place behind all of them."""
+    UptimeFactory.create()
+    GpuWorkerFactory.create(scheduling="draining")
+    hidden = runs.submit(make_space("dora/hidden", topics=("space", "gpu"), visibility="private"), requirement=LARGE)
+    runs.submit(make_space("carol/own", topics=("space", "gpu")), requirement=LARGE)
+    JobFactory.create(blocked_by=hidden)
+    JobFactory.create(attempts=3)
+
+    pages = [otto.get("/queue/"), otto.get("/fleet/"), carol.get("/"), carol.get("/fleet/")]
+    for text in (page.content.decode() for page in pages):
+        assert "<b>2</b> in line" in text
+    for text in (page.content.decode() for page in (pages[0], pages[3])):
+        assert "<dt>In line</dt><dd>2" in text
+    assert "2nd in line" in carol.get("/spaces/carol/own/").content.decode()
+    assert "dora/hidden" not in pages[2].content.decode() + pages[3].content.decode()
+
+
 def test_it_can_be_drawn_again_alone(town: None, otto: Client) -> None:
     page = otto.get("/queue/?part=list").content.decode()
 
