@@ -54,7 +54,7 @@ COMMANDS = (
     Command("run", "work: enroll if needed, take jobs, run them (what a service starts)", None),
     Command("enroll", "exchange the enrollment token for a credential, and exit", cli_inspect.enroll_now),
     Command("status", "who this worker is, what it holds, how it stands", cli_inspect.status, local=True),
-    Command("doctor", "check what this machine needs to run jobs", cli_inspect.doctor),
+    Command("doctor", "check what this machine needs to run jobs", cli_inspect.doctor, local=True),
     Command("verify", "check that a running worker keeps its promises, from end to end", cli_inspect.verify),
     Command("pause", "take no more jobs, until resume or a time", cli_owner.pause, local=True),
     Command("resume", "end a pause", cli_owner.resume, local=True),
@@ -114,6 +114,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_own_flags(name: str, parser: argparse.ArgumentParser) -> None:
+    if name in ("doctor", "verify"):
+        parser.add_argument(
+            "--test-image", metavar="NAME", help="an image that is here, for the container that looks for its GPU"
+        )
+    if name == "doctor":
+        parser.add_argument("--test-device", action="store_true", help="start a container for each GPU, and look")
     if name == "pause":
         parser.add_argument("--reason", metavar="TEXT", help="shown to operators on the fleet page")
         parser.add_argument("--now", action="store_true", help="stop running apps too; they go back to the line")

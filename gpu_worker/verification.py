@@ -39,7 +39,7 @@ def verify_live(config: WorkerConfig) -> list[DoctorCheck]:
     if report is None:
         return [*checks, DoctorCheck("worker", False, "no worker process runs here", "Start it (run).")]
     checks.append(DoctorCheck("worker", True, f"process {report.pid}, version {report.version}"))
-    return [*checks, _heartbeat(report), _takes_jobs(report), _own_gateway(report, credential), _gateway(report)]
+    return [*checks, _heartbeat(report), _takes_jobs(report), _own_gateway(report, credential), gateway_as_told(report)]
 
 
 def _credential(client: ControlPlane, credential: Credential) -> DoctorCheck:
@@ -99,7 +99,7 @@ def _own_gateway(report: SelfReport, credential: Credential) -> DoctorCheck:
     )
 
 
-def _gateway(report: SelfReport) -> DoctorCheck:
+def gateway_as_told(report: SelfReport) -> DoctorCheck:
     """The control plane's own view; it looks every minute."""
     name, seen = "gateway", report.gateway
     if seen == "ok":

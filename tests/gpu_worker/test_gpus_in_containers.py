@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import docker
 import pytest
 
 from tests.gpu_worker.conftest import ask
 from tests.gpu_worker.control_plane import ControlPlane, Lease
 from tests.gpu_worker.gpu_engine import GpuEngine, skip_unless_possible
-from tests.gpu_worker.images import container_files
+from tests.gpu_worker.images import BUSYBOX, container_files
 from tests.gpu_worker.worker import WorkerProcess, eventually, make_repository
 
 pytestmark = pytest.mark.docker
@@ -46,6 +53,28 @@ def engine(the_engine: GpuEngine, monkeypatch: pytest.MonkeyPatch) -> GpuEngine:
     return the_engine
 
 
+def container_of(engine: GpuEngine, lease: Lease) -> dict[str, Any]:
+    """What the engine knows of a lease's container."""
+    client = docker.DockerClient(base_url=engine.host)
+    try:
+        [container] = client.containers.list(filters={"label": f"openface.lease={lease.id}"})
+        attributes: dict[str, Any] = container.attrs
+        return attributes
+    finally:
+        client.close()
+
+
+def examined(engine: GpuEngine, tmp_path: Path, *flags: str) -> dict[str, list[dict[str, Any]]]:
+    """What the doctor says on a machine with this engine, by the names of the checks."""
+    environment = {**os.environ, **engine.environment, "PATH": f"{engine.toolkit}/bin:{os.environ['PATH']}"}
+    command = [sys.executable, "-m", "gpu_worker", "doctor", "--json", "--data-dir", str(tmp_path), *flags]
+    done = subprocess.run(command, env=environment, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    checks: dict[str, list[dict[str, Any]]] = {}
+    for check in json.loads(done.stdout)["checks"]:
+        checks.setdefault(check["check"], []).append(check)
+    return checks
+
+
 def started(plane: ControlPlane, **changes: object) -> Lease:
     revision = make_repository(plane.git_root, "shows", container_files(Dockerfile=SHOWS_ITS_GPUS))
     job = plane.queue_job("shows", revision, **changes)
@@ -63,6 +92,13 @@ def test_a_container_sees_only_its_gpu(plane: ControlPlane, make_worker: Make, e
 
     assert lease.state == "running", lease.events
     assert ask(worker, lease.id, "/gpus.txt") == (200, b"GPU 0: NVIDIA RTX 4090 (UUID: GPU-bbbb)\n")
+
+    # what runs in it is the job's, whatever its environment; any other process is the owner's
+    inside = container_of(engine, lease)["State"]["Pid"]
+    engine.has([FIRST, f"{SECOND} procs={inside}:3072,{os.getpid()}:512"])
+    shared = eventually(lambda: next((gpu for gpu in plane.beats[-1]["gpus"] if gpu["ours"]), None), what="its use")
+    assert shared["ours"] == [{"lease": lease.id, "mib": 3072}]
+    assert [(other["pid"], other["mib"]) for other in shared["foreign"]] == [(os.getpid(), 512)]
 
 
 def test_a_job_without_a_gpu_sees_none_whatever_its_image_asks_for(
@@ -88,3 +124,20 @@ def test_a_gpu_that_the_toolkit_does_not_know_is_a_sentence(
 
     assert (lease.state, lease.events[-1]["reason"]) == ("failed", "start_failed")
     assert lease.events[-1]["detail"].startswith("The NVIDIA Container Toolkit does not know the GPU GPU-bbbb")
+
+
+def test_the_doctor_sees_the_toolkit_and_tries_each_gpu(engine: GpuEngine, tmp_path: Path) -> None:
+    engine.has([FIRST], driver=[FIRST, SECOND])
+    with tarfile.open(tmp_path / "image.tar", "w") as image:
+        image.add(BUSYBOX, "bin/busybox")
+    client = docker.DockerClient(base_url=engine.host)
+    client.api.import_image(src=str(tmp_path / "image.tar"), repository="trial")
+    client.close()
+
+    checks = examined(engine, tmp_path, "--test-image", "trial")
+
+    assert [check["ok"] for name in ("driver", "gpu", "gpu_runtime") for check in checks[name]] == [True] * 3
+    assert checks["default_runtime"][0]["ok"] is None, "images may ask for all GPUs there"
+    first, second = checks["device_test"]
+    assert (first["ok"], first["detail"]) == (True, "NVIDIA RTX 3060 (GPU-aaaa): a container sees it, and no other")
+    assert (second["ok"], "does not know the GPU GPU-bbbb" in second["detail"]) == (False, True)
