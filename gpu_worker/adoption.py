@@ -53,6 +53,8 @@ def adopt(job: Job, confirmation: Confirmation) -> Runtime:
         job.ended_by_itself = True
         job.finish_output()
         raise AlreadyTold
+    if record.failure is not None:
+        raise JobFailed(*record.failure)
     if runtime is None:
         raise JobFailed("container_lost", "The app was gone when the worker came back.")
     if record.phase == "stopping":

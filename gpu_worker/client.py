@@ -8,17 +8,16 @@ Methods may be called from any thread.
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import json
 import random
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from urllib.parse import urlsplit
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import requests
 from requests.auth import AuthBase
 
 from gpu_worker import __version__
+from gpu_worker.artifact_client import ArtifactClient
 from gpu_worker.credentials import Credential
 from gpu_worker.errors import (
     CredentialInvalid,
@@ -30,6 +29,7 @@ from gpu_worker.errors import (
     Unreachable,
     WireError,
 )
+from gpu_worker.http_answers import Bearer, error_body, explain, is_loopback, json_of, retry_after, sentence_of
 from gpu_worker.protocol import Claim, Desired, Enrollment, Event, JsonObject, LogChunk, Receipt, read_expiry
 
 CONNECT_TIMEOUT_SECONDS = 5.0
@@ -38,7 +38,6 @@ SIGNAL_READ_TIMEOUT_SECONDS = 40.0  # the server writes a comment each 15 s; two
 RETRIED_STATUSES = frozenset({429, 502, 503, 504})
 FIRST_BACKOFF_SECONDS = 0.25
 LONGEST_BACKOFF_SECONDS = 5.0
-LONGEST_RETRY_AFTER_SECONDS = 30.0
 DEFAULT_TRIES = 4
 
 
@@ -50,7 +49,7 @@ class ControlPlane:
         self._verify = verify_tls
         self._closing = closing or threading.Event()
         self._local = threading.local()
-        self._direct = _is_loopback(url)
+        self._direct = is_loopback(url)
         self.credential: Credential | None = None
         self.session = 0
         """The number that register gave us; every later call carries it."""
@@ -119,6 +118,10 @@ class ControlPlane:
             self._post(self._mine(f"jobs/{job}/lease"), {"session": self.session, "lease": lease}, tries=1)
         )
 
+    def artifacts(self, url: str, token: Callable[[], str | None]) -> ArtifactClient:
+        """Where a job's results go: the data plane, opened by a token of the lease. For this thread."""
+        return ArtifactClient(self._http(), url, token, verify=self._verify)
+
     def leave(self) -> None:
         """Revoke this worker's own credential."""
         self._call("DELETE", self._mine(""), None)
@@ -145,7 +148,7 @@ class ControlPlane:
                     elif line.startswith(b":"):
                         yield ""
         except requests.RequestException as problem:
-            raise Unreachable(_explain(problem)) from problem
+            raise Unreachable(explain(problem)) from problem
 
     def close(self) -> None:
         """Close this thread's connections."""
@@ -188,17 +191,17 @@ class ControlPlane:
                 response = self._send(method, path, body, headers or {}, read_timeout)
             except requests.RequestException as problem:
                 if not left:
-                    raise Unreachable(_explain(problem)) from problem
+                    raise Unreachable(explain(problem)) from problem
             else:
                 if response.status_code == 204:
                     return None
                 if response.status_code < 300:
-                    return _json(response)
+                    return json_of(response)
                 if response.status_code not in RETRIED_STATUSES:
                     raise self._refusal(response)
                 if not left:
-                    raise Unreachable(_sentence(response))
-                pause = max(pause, _retry_after(response))
+                    raise Unreachable(sentence_of(response))
+                pause = max(pause, retry_after(response))
             if self._closing.wait(pause):
                 raise Unreachable("the worker is stopping")
             backoff = min(backoff * 2, LONGEST_BACKOFF_SECONDS)
@@ -229,14 +232,14 @@ class ControlPlane:
         return session
 
     def _auth(self) -> AuthBase:
-        return _Bearer(self.credential.text if self.credential else None)
+        return Bearer(self.credential.text if self.credential else None)
 
     def _refusal(self, response: requests.Response) -> Exception:
         """The typed error for an answer that is not worth a retry."""
-        status, body = response.status_code, _error_body(response)
+        status, body = response.status_code, error_body(response)
         code, detail = body.get("code"), body.get("detail")
         if not isinstance(code, str) or not isinstance(detail, str):
-            return Refused(status, "unknown", _sentence(response))
+            return Refused(status, "unknown", sentence_of(response))
         if code == "credential_revoked" and self._proves_revocation(body.get("proof")):
             return Revoked(detail)
         if code in ("credential_revoked", "credential_invalid"):
@@ -258,66 +261,3 @@ class ControlPlane:
                 proof, self.credential.prove("revoked:" + self.credential.worker_id.replace("-", ""))
             )
         )
-
-
-class _Bearer(AuthBase):
-    """Sets our credential. As an auth object, not a header: requests lets a ~/.netrc override a plain header."""
-
-    def __init__(self, credential: str | None) -> None:
-        self._credential = credential
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        if self._credential:
-            request.headers["Authorization"] = f"Bearer {self._credential}"
-        return request
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _json(response: requests.Response) -> object:
-    try:
-        return response.json()
-    except ValueError as problem:
-        raise WireError(f"the answer to {response.request.method} {response.url} is not JSON") from problem
-
-
-def _error_body(response: requests.Response) -> dict[str, object]:
-    try:
-        body = response.json()
-    except ValueError:
-        return {}
-    return body if isinstance(body, dict) else {}
-
-
-def _sentence(response: requests.Response) -> str:
-    if response.is_redirect:
-        return (
-            f"The control plane redirects to {response.headers.get('Location')}; set OPENFACE_URL to its final address."
-        )
-    detail = _error_body(response).get("detail")
-    return f"HTTP {response.status_code}" + (f": {detail}" if isinstance(detail, str) else "")
-
-
-def _retry_after(response: requests.Response) -> float:
-    try:
-        return min(float(response.headers.get("Retry-After", "0")), LONGEST_RETRY_AFTER_SECONDS)
-    except ValueError:
-        return 0.0
-
-
-def _explain(problem: requests.RequestException) -> str:
-    """A sentence without the object addresses that requests puts into its own."""
-    if isinstance(problem, requests.exceptions.SSLError):
-        return f"TLS: {problem}"
-    if isinstance(problem, requests.Timeout):
-        return "the control plane did not answer in time"
-    cause: BaseException = problem
-    while cause.__context__ is not None:
-        cause = cause.__context__
-    return str(cause) or type(problem).__name__

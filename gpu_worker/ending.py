@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from gpu_worker.artifacts import deliver_results
 from gpu_worker.executor import RuntimeState
 from gpu_worker.job import SHUTDOWN_DELIVERY_SECONDS, Job
 from gpu_worker.reporting import JobReport
@@ -14,9 +15,10 @@ def exited(job: Job, state: RuntimeState) -> None:
     """The app ended by itself: its last words, then its exit code."""
     job.ended_by_itself = True
     job.close_route()
-    job.enter("exited")
     job.finish_output()
     job.say(ended(state))
+    deliver_results(job)  # in the phase "running": the next process would go on here
+    job.enter("exited")
     if job.report is not None:
         job.report.exited(code=state.exit_code, oom_killed=state.oom_killed)
 
@@ -41,6 +43,7 @@ def end_by_wish(job: Job) -> None:
         job.say(f"stopping: {wish.reason or 'no reason given'}")
     halt(job, wish.grace_seconds)
     if wish.kind == STOP:
+        deliver_results(job)
         job.tell("stopped")
     elif wish.kind == HAND_BACK:
         job.tell("declined", reason="paused", detail=wish.reason)

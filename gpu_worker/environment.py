@@ -14,6 +14,8 @@ from gpu_worker.protocol import Gpu
 LEASE_VARIABLE = "OPENFACE_LEASE"
 WORKER_VARIABLE = "OPENFACE_WORKER"
 SIMULATED_VARIABLE = "OPENFACE_SIMULATED_GPUS"
+RESULTS_VARIABLE = "OPENFACE_RESULTS"
+RESULTS_PATH = "/results"  # where a batch job leaves what is to be kept of it
 
 # What an app may know of its share of the machine, in the names that Hugging Face gives.
 CORES_VARIABLE, MEMORY_VARIABLE, ACCELERATOR_VARIABLE = "CPU_CORES", "MEMORY", "ACCELERATOR"
@@ -26,6 +28,7 @@ _OWNED = frozenset(
         LEASE_VARIABLE,
         WORKER_VARIABLE,
         SIMULATED_VARIABLE,
+        RESULTS_VARIABLE,
         CORES_VARIABLE,
         MEMORY_VARIABLE,
         ACCELERATOR_VARIABLE,
@@ -63,6 +66,8 @@ def job_environment(
             CORES_VARIABLE: str(math.ceil(limits.cpus)),  # a whole number everywhere: apps size their pools by it
             MEMORY_VARIABLE: _memory(limits.memory_mib),
         }
+    if facts.mode == "batch":
+        environment[RESULTS_VARIABLE] = RESULTS_PATH
     simulated = [gpu.wire() for gpu in assigned if gpu.simulated]
     if simulated:
         environment[SIMULATED_VARIABLE] = json.dumps(simulated)

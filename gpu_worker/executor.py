@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -76,6 +76,14 @@ class Runtime(Protocol):
 
     def listening(self) -> Sequence[str] | None:
         """``address:port`` of its listening sockets, None where they cannot be seen; for the diagnosis."""
+        ...
+
+    def results(self, path: str = "") -> Generator[bytes, None, None] | None:
+        """A tar of what a batch job left in its results directory, or of the one file *path* in it; None: nothing.
+
+        Raises EngineError, also while it is read. Close it (`with closing`, or read it to its end) soon: until then
+        the engine may answer nothing else about this app.
+        """
         ...
 
     def stop(self, grace_seconds: float) -> None:

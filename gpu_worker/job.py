@@ -52,6 +52,8 @@ class Job:
         self.healthy: bool | None = None
         """Whether the app answered last; None: not known yet."""
         self.ended_by_itself = False
+        self.runtime_token = None if claim is None else claim.runtime_token
+        """The newest, which delivers the results of a batch job; None: not told since this process began."""
         self._output: OutputPump | None = None
         self._known_address: tuple[str, int] | None = None
         self._mask = Masker(())
@@ -113,6 +115,11 @@ class Job:
         self.record.phase, self.record.found_ended = phase, False
         if phase == "starting":
             self.record.boot_id = boot_id()
+        self.workshop.journal.save(self.record)
+
+    def note_failure(self, reason: str, detail: str) -> None:
+        """Write down how the job fails, before its results are delivered and the failure is told."""
+        self.record.failure = (reason, detail)
         self.workshop.journal.save(self.record)
 
     def note_child(self, child: ProcessIdentity | None) -> None:

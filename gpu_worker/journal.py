@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,8 @@ class JobFacts:
     limits: Limits = field(default_factory=Limits)
     startup_timeout_seconds: float | None = None
     secret_names: tuple[str, ...] = ()
+    artifacts_url: str | None = None
+    """Where the results of a batch job go."""
 
     @classmethod
     def of(cls, claim: Claim) -> JobFacts:
@@ -60,6 +62,7 @@ class JobFacts:
             limits=claim.limits,
             startup_timeout_seconds=claim.startup_timeout_seconds,
             secret_names=tuple(sorted(claim.secrets)),
+            artifacts_url=claim.artifacts_url,
         )
 
     def dump(self) -> str:
@@ -95,6 +98,10 @@ class JobRecord:
     last_event: str = ""
     unknown_seconds: float = 0.0
     """For how long the server has not known this lease, over restarts of the worker."""
+    running_since: float | None = None
+    """Monotonic seconds of the boot `boot_id`: a batch job's time is limited, over restarts of the worker too."""
+    failure: tuple[str, str] | None = None
+    """Reason and sentence of a failure that is not told yet: what is left of the app comes before it."""
     found_ended: bool = False
     """The app had ended when this process found it, and nothing was done about it yet. Not written down."""
     next_seq: int = 1
@@ -120,6 +127,8 @@ class Journal:
                 "next_seq": record.next_seq,
                 "last_event": record.last_event,
                 "unknown_seconds": record.unknown_seconds,
+                "running_since": record.running_since,
+                "failure": record.failure,
                 "child": asdict(record.child) if record.child else None,
                 "process": asdict(record.process) if record.process else None,
                 "pending": [event.wire() for event in record.pending],
@@ -158,11 +167,17 @@ def _record(content: Mapping[str, Any]) -> JobRecord:
         next_seq=content["next_seq"],
         last_event=content["last_event"],
         unknown_seconds=content.get("unknown_seconds", 0.0),
+        running_since=content.get("running_since"),
+        failure=_failure(content.get("failure")),
         child=ProcessIdentity(**content["child"]) if content["child"] else None,
         process=ProcessIdentity(**content["process"]) if content["process"] else None,
         pending=[_event(event) for event in content["pending"]],
         marks={name: Mark(**mark) for name, mark in content["marks"].items()},
     )
+
+
+def _failure(content: Sequence[str] | None) -> tuple[str, str] | None:
+    return None if content is None else (content[0], content[1])
 
 
 def _event(wire: Mapping[str, Any]) -> Event:

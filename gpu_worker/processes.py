@@ -16,23 +16,25 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from gpu_worker.app_plan import AppPlan, read_plan
 from gpu_worker.atomic import write_private
 from gpu_worker.commands import Cancel
-from gpu_worker.environment import LEASE_VARIABLE, WORKER_VARIABLE, job_environment
+from gpu_worker.environment import LEASE_VARIABLE, RESULTS_VARIABLE, WORKER_VARIABLE, job_environment
 from gpu_worker.errors import EngineError, JobFailed
 from gpu_worker.executor import Found, Prepared, Runtime, RuntimeState
 from gpu_worker.journal import JobFacts, JobRecord
 from gpu_worker.process_identity import ProcessIdentity, all_pids, environment_of, session_of
+from gpu_worker.process_results import tar_of
 from gpu_worker.protocol import Claim, Gpu
 from gpu_worker.venvs import Venvs
 
 POLL_SECONDS = 0.1
 READ_BYTES = 64 * 1024
+RESULTS = "results"  # the directory of a batch job's results, in its run's
 OUTPUT_LIMIT_BYTES = 32 * 1024 * 1024  # the file starts anew beyond it, as a container's log does
 KILL_SECONDS = 5.0  # the kernel needs a moment to clear a killed process
 
@@ -98,10 +100,12 @@ class ProcessExecutor:
                 port,
             ),
             "PORT": str(port),
+            **({RESULTS_VARIABLE: str(run / RESULTS)} if facts.mode == "batch" else {}),
             WORKER_VARIABLE: self._worker_id,
             LEASE_VARIABLE: facts.lease,
             "PYTHONUNBUFFERED": "1",
         }
+        (run / RESULTS).mkdir(exist_ok=True)
         for former in ("exit-code", "leader"):
             (run / former).unlink(missing_ok=True)
         write_private(run / "facts.json", facts.dump())
@@ -219,6 +223,9 @@ class ProcessRuntime:
 
     def listening(self) -> Sequence[str] | None:
         return None  # the namespace is the host's: its sockets say nothing about this app
+
+    def results(self, path: str = "") -> Generator[bytes, None, None] | None:
+        return tar_of(self._run / RESULTS, path)
 
     def stop(self, grace_seconds: float) -> None:
         self._signal(signal.SIGTERM)

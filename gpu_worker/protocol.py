@@ -215,6 +215,8 @@ class Limits:
     shm_mib: int | None = None
     build_timeout_seconds: float | None = None
     stop_after_disconnect_seconds: float | None = None
+    run_timeout_seconds: float | None = None
+    """Of a batch job; None: no limit."""
 
     @classmethod
     def read(cls, fields: Fields) -> Limits:
@@ -225,6 +227,7 @@ class Limits:
             shm_mib=fields.optional_integer("shm_mib"),
             build_timeout_seconds=fields.optional_number("build_timeout_s"),
             stop_after_disconnect_seconds=fields.optional_number("stop_after_disconnect_s"),
+            run_timeout_seconds=fields.optional_number("run_timeout_s"),
         )
 
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 
 from gpu_worker.adoption import Confirmation, adopt
+from gpu_worker.artifacts import deliver_results
 from gpu_worker.beginning import begin
 from gpu_worker.ending import end_by_wish, halt, leave_nothing
 from gpu_worker.errors import JobDeclined, JobFailed, JobInterrupted, LeaseStale
@@ -68,6 +69,7 @@ class JobRunner:
         elif instruction.want == "keep":
             job.renewal.note(asked_at)
         if instruction.runtime_token is not None:
+            job.runtime_token = instruction.runtime_token
             job.record.runtime_token_sha256 = hashlib.sha256(instruction.runtime_token.encode()).hexdigest()
         if instruction.next_seq is not None and job.report is not None:
             job.report.compare(next_seq=instruction.next_seq, asked_at=asked_at)
@@ -146,8 +148,11 @@ class JobRunner:
                 await_ready(job, runtime)
             serve(job, runtime)
         except JobFailed as failure:
+            detail = job.masked(failure.detail)
+            job.note_failure(failure.reason, detail)
             halt(job, FAILED_GRACE_SECONDS)
-            job.tell("failed", reason=failure.reason, detail=job.masked(failure.detail))
+            deliver_results(job)
+            job.tell("failed", reason=failure.reason, detail=detail)
         except JobDeclined as declined:
             job.tell("declined", reason=declined.reason, detail=declined.detail)
         except AlreadyTold:

@@ -9,6 +9,7 @@ from gpu_worker.ending import ended, exited, halt
 from gpu_worker.errors import EngineError, JobFailed
 from gpu_worker.executor import Runtime
 from gpu_worker.job import Job
+from gpu_worker.process_identity import boot_id
 from gpu_worker.readiness import answers_http, answers_tcp, unanswered
 from gpu_worker.wishes import DEFAULT_GRACE_SECONDS
 
@@ -39,6 +40,8 @@ def await_ready(job: Job, runtime: Runtime) -> None:
             raise JobFailed("startup_timeout", unanswered(job.facts.port, limit, _listening(runtime)))
         job.wishes.made.wait(pause)
         pause = min(pause * 1.3, LONGEST_READY_POLL_SECONDS)
+    if job.facts.mode == "batch":
+        job.record.running_since = time.monotonic()
     job.enter("running")
     job.open_route(runtime)
     job.tell("running", image_id=runtime.image_id, gpus=list(job.facts.gpus))
@@ -50,6 +53,7 @@ def serve(job: Job, runtime: Runtime) -> None:
     while True:
         job.wishes.raise_if_made()
         _raise_if_cut_off(job)
+        _raise_if_out_of_time(job)
         job.unknown.note()
         state = job.state(runtime)
         if state.status == "gone":
@@ -87,6 +91,27 @@ def _raise_if_cut_off(job: Job) -> None:
         raise JobFailed(
             "disconnected", f"The control plane was not heard from for {limit:.0f} s, the limit of this job."
         )
+
+
+def _raise_if_out_of_time(job: Job) -> None:
+    """A batch job may compute for so long: counted from its start, over restarts of this process."""
+    limit, since = job.facts.limits.run_timeout_seconds, job.record.running_since
+    if limit is None or job.facts.mode != "batch":
+        return
+    if since is None or job.record.boot_id != boot_id():  # found without a journal, or ended by a reboot
+        job.record.running_since = time.monotonic()
+    elif time.monotonic() - since > limit:
+        failure = JobFailed("time_limit", f"It computed for longer than {_spoken(limit)}, the limit of this job.")
+        job.note_failure(failure.reason, failure.detail)
+        halt(job, DEFAULT_GRACE_SECONDS)
+        raise failure
+
+
+def _spoken(seconds: float) -> str:
+    hours, rest = divmod(round(seconds), 3600)
+    minutes, rest = divmod(rest, 60)
+    parts = [f"{number} {unit}" for number, unit in ((hours, "h"), (minutes, "min"), (rest, "s")) if number]
+    return " ".join(parts) or "0 s"
 
 
 def _listening(runtime: Runtime) -> Sequence[str] | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from docker.models.containers import Container
 
 from gpu_worker.commands import Cancel
+from gpu_worker.containers import results
 from gpu_worker.containers.connection import Connection, Missing, engine_errors
 from gpu_worker.containers.log_follower import follow_log
 from gpu_worker.containers.networks import JobNetworks
@@ -57,6 +58,8 @@ class ContainerRuntime:
         return RuntimeState("exited", exit_code=int(state["ExitCode"]), oom_killed=bool(state["OOMKilled"]))
 
     def start(self) -> None:
+        if self._facts.mode == "batch":
+            results.make_directory(self._engine, self._id)
         try:
             with engine_errors():
                 self._engine().api.start(self._id)
@@ -81,6 +84,9 @@ class ContainerRuntime:
     def listening(self) -> Sequence[str] | None:
         pid = self._inspect().attrs["State"].get("Pid")
         return listening_sockets(int(pid)) if pid else None
+
+    def results(self, path: str = "") -> Generator[bytes, None, None] | None:
+        return results.read(self._engine, self._id, path)
 
     def stop(self, grace_seconds: float) -> None:
         state = self.state()

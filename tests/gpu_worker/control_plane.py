@@ -15,6 +15,7 @@ import re
 import subprocess
 import threading
 import time
+import urllib.parse
 import uuid
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,6 +44,8 @@ class Lease:
     cleared: bool = False
     missed: int = 0
     renewals: int = 0
+    results: dict[str, bytes] = field(default_factory=dict)
+    left_out: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def id(self) -> str:
@@ -56,8 +59,8 @@ class Lease:
 
 
 class ControlPlane:
-    def __init__(self, git_root: Path) -> None:
-        self.git_root = git_root
+    def __init__(self, git_root: Path, *, host: str = "127.0.0.1") -> None:
+        self.git_root, self.host = git_root, host
         self.intervals = dict(FAST)
         self.tokens: dict[str, tuple[str, str | None]] = {}
         self.worker_id: str | None = None
@@ -72,6 +75,14 @@ class ControlPlane:
         self.beats: list[dict[str, Any]] = []
         self.wire_faults: list[str] = []
         self.git_hits: list[str] = []
+        self.requests = 0
+        """Calls of any kind that arrived."""
+        self.artifact_quota = {"max_file_bytes": 10**9, "max_job_bytes": 10**9, "max_files": 1000}
+        self.artifact_calls: list[str] = []
+        self.lose_next_results = 0
+        """So many deliveries of a result are cut off in their middle."""
+        self.results_taken: int | None = None
+        """After so many results no more are taken for now; None: all are."""
         self.revoked = False
         self.outage = threading.Event()
         """While set every call is cut without an answer."""
@@ -82,7 +93,7 @@ class ControlPlane:
         self.lock = threading.RLock()
         self._wake = threading.Condition()
         self._signals: list[str] = []
-        self._server = _Server(("127.0.0.1", 0), self._handler())
+        self._server = _Server((host, 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
@@ -100,7 +111,7 @@ class ControlPlane:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://{self.host}:{self._server.server_address[1]}"
 
     def issue_token(self, name: str = "gpu1") -> str:
         token = f"oft_{uuid.uuid4().hex}"
@@ -253,6 +264,34 @@ class ControlPlane:
             answer["stop"] = {"reason": "stopped by alice", "grace_s": lease.grace_s}
         return 200, answer
 
+    def _artifacts(self, http: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, Any]]:
+        """The data plane's half: results of the lease whose runtime token is shown."""
+        self.artifact_calls.append(f"{http.command} {http.path}")
+        _, _, job, *names = http.path.split("/", 3)
+        shown = http.headers.get("Authorization", "").removeprefix("Bearer ")
+        mine = [one for one in self.leases.values() if one.claim["id"] == job and _token("runtime", one.id) == shown]
+        if not mine:
+            return 401, _error("artifacts_denied")
+        if mine[0].released:
+            return 409, _error("lease_stale")
+        if http.command == "PUT":
+            if self.results_taken is not None and len(mine[0].results) >= self.results_taken:
+                return 503, _error("storage_full")
+            digest = f"sha-256=:{base64.b64encode(hashlib.sha256(body).digest()).decode()}:"
+            if http.headers["Content-Digest"] != digest:
+                return 422, _error("digest_mismatch")
+            mine[0].results[urllib.parse.unquote(names[0])] = body
+            return 201, {}
+        if http.command == "POST":
+            told = json.loads(body)
+            self.wire_faults += complaints("artifacts.left_out", told)
+            mine[0].left_out = told["left_out"]
+        files = [
+            {"path": path, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            for path, content in mine[0].results.items()
+        ]
+        return 200, {"files": files, **self.artifact_quota}
+
     def _move(self, lease: Lease, kind: str) -> None:
         final = {"failed": "failed", "stopped": "completed", "exited": "failed"}
         if kind in final:
@@ -277,11 +316,17 @@ class ControlPlane:
             def do_GET(self) -> None:
                 plane._serve(self)
 
-            do_POST = do_DELETE = do_GET
+            do_POST = do_PUT = do_DELETE = do_GET
 
         return Handler
 
     def _serve(self, http: BaseHTTPRequestHandler) -> None:
+        if http.command == "PUT" and self.lose_next_results > 0:
+            self.lose_next_results -= 1
+            http.rfile.read(int(http.headers["Content-Length"]) // 2)
+            http.close_connection = True
+            return
+        self.requests += 1
         body = http.rfile.read(int(http.headers.get("Content-Length") or 0))
         while self.deaf.is_set() and self._thread.is_alive():
             time.sleep(0.05)
@@ -290,6 +335,10 @@ class ControlPlane:
             return
         if http.path.startswith("/git/"):
             self._git(http, body)
+            return
+        if http.path.startswith("/artifacts/"):
+            with self.lock:
+                _reply(http, *self._artifacts(http, body))
             return
         match = re.fullmatch(r"/api/v1/workers/([^/]+)(?:/(.*))?", http.path)
         if match is None:
