@@ -22,6 +22,7 @@ from gpu_worker.config import WorkerConfig
 from gpu_worker.containers import ContainerEngine
 from gpu_worker.credentials import Credential, CredentialStore
 from gpu_worker.data_dir import DataDirLock
+from gpu_worker.disk import DiskFloor
 from gpu_worker.doctor import examine
 from gpu_worker.enrollment import control_plane, enroll, read_token
 from gpu_worker.errors import CallFailed, EngineError, Final, Refused, Revoked, WireError
@@ -31,6 +32,7 @@ from gpu_worker.gpu_report import GpuProbe
 from gpu_worker.gpus import NvmlProbe
 from gpu_worker.heartbeat import Heartbeat
 from gpu_worker.holdings import Holdings
+from gpu_worker.housekeeping import Housekeeping
 from gpu_worker.inventory import record_from_labels, take_inventory
 from gpu_worker.journal import JobFacts, JobRecord, Journal
 from gpu_worker.link import Link
@@ -120,12 +122,30 @@ class _Agent:
         self._journal = Journal(config.data_dir)
         self._machine = Machine(config, credential.worker_id, self._executor, _probe(config))
         self._holdings = Holdings()
+        self._housekeeping = Housekeeping(
+            DiskFloor(config.disk_floor_mib),
+            config.data_dir,
+            self._executor.images if isinstance(self._executor, ContainerEngine) else None,
+            in_hand=self._holdings.image_ids,
+        )
         self._link = Link(
-            self._client, config, self._machine, self._holdings, self._executor, reasons=[self._pauses.reason]
+            self._client,
+            config,
+            self._machine,
+            self._holdings,
+            self._executor,
+            reasons=[self._pauses.reason, self._housekeeping.reason],
         )
         self._heartbeat = Heartbeat(self._link, self._on_final)
         self._claims = ClaimLoop(
-            self._client, config, self._link, self._machine, self._holdings, take=self._take, on_final=self._on_final
+            self._client,
+            config,
+            self._link,
+            self._machine,
+            self._holdings,
+            take=self._take,
+            tidy=self._housekeeping.tidy,
+            on_final=self._on_final,
         )
         self._listener = SignalListener(
             self._client, on_work=self._claims.claim_now, on_wish=self._heartbeat.beat_now, on_final=self._on_final
@@ -134,7 +154,7 @@ class _Agent:
             client=self._client,
             executor=self._executor,
             journal=self._journal,
-            sources=SourceFetcher(verify_tls=config.verify_tls),
+            sources=SourceFetcher(verify_tls=config.verify_tls, limits=config.source_limits),
             routes=self._gateway,
             work_dir=config.data_dir / "work",
             worker_name=credential.name,
@@ -142,6 +162,7 @@ class _Agent:
             intervals=lambda: self._link.intervals,
             contact_at=lambda: self._link.contact_at or self._started_at,
             on_final=self._on_final,
+            make_room=lambda: len(self._housekeeping.empty()),
             unknown_lease_seconds=config.unknown_lease_seconds,
         )
         self._started_at = time.monotonic()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-
 from gpu_worker.errors import EngineError, EngineSilent, JobDeclined, JobFailed
 from gpu_worker.executor import Prepared, Runtime
 from gpu_worker.gpus import assigned_gpus
 from gpu_worker.job import ENGINE_RETRY_SECONDS, Job
+from gpu_worker.preparing import prepare
 from gpu_worker.protocol import Claim
 
 
@@ -32,22 +31,19 @@ def begin(job: Job, claim: Claim) -> Runtime:
 
 
 def _build(job: Job, claim: Claim) -> Prepared:
-    workshop, report = job.workshop, job.report
+    report = job.report
     assert report is not None
-    work = workshop.work_dir / claim.lease
-    shutil.rmtree(work, ignore_errors=True)
-    output, cancel = report.stream("build").write, job.wishes.made
     try:
-        workshop.sources.fetch(claim, work / "source", output=output, cancel=cancel, started=job.note_child)
-        return job.patiently(
-            lambda: workshop.executor.prepare(
-                claim, work / "source", output=output, cancel=cancel, started=job.note_child
-            )
+        return prepare(
+            job.workshop,
+            claim,
+            output=report.stream("build").write,
+            cancel=job.wishes.made,
+            started=job.note_child,
+            patiently=job.patiently,
         )
     finally:
-        job.note_child(None)
         report.stream("build").end()
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _await_renewal(job: Job) -> None:

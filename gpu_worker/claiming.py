@@ -14,7 +14,7 @@ from gpu_worker.config import WorkerConfig
 from gpu_worker.errors import CallFailed, Final, Refused, WireError
 from gpu_worker.holdings import Holdings
 from gpu_worker.link import Link
-from gpu_worker.machine import Machine
+from gpu_worker.machine import Machine, Picture
 from gpu_worker.protocol import Claim
 
 logger = logging.getLogger(__name__)
@@ -30,11 +30,13 @@ class ClaimLoop:
         holdings: Holdings,
         *,
         take: Callable[[Claim], None],
+        tidy: Callable[[Picture], bool],
         on_final: Callable[[Final], None],
     ) -> None:
+        """*tidy* makes room on a disk that is short, and says whether a new look at the machine is worth it."""
         self._client, self._config, self._link = client, config, link
         self._machine, self._holdings = machine, holdings
-        self._take, self._on_final = take, on_final
+        self._take, self._tidy, self._on_final = take, tidy, on_final
         self._now = threading.Event()
         self._key = str(uuid.uuid4())
         self._trouble: str | None = None
@@ -56,6 +58,8 @@ class ClaimLoop:
     def _claim_one(self) -> bool:
         """Try for one job; whether to try for another at once."""
         picture = self._machine.picture(self._link.intervals.heartbeat_seconds)
+        if self._tidy(picture):
+            picture = self._machine.look()
         gpu, cpu = self._holdings.free_slots(
             max_gpu=self._config.max_gpu_jobs if picture.gpu.gpus and picture.quiet is None else 0,
             max_cpu=self._config.max_cpu_jobs,

@@ -14,12 +14,14 @@ from urllib.parse import urlsplit
 
 from gpu_worker.errors import ConfigError
 from gpu_worker.job_limits import DEFAULT_PIDS, LimitDefaults
+from gpu_worker.source_limits import SourceLimits
 
 DEFAULT_TOKEN_FILE = Path("/run/secrets/openface-worker-enrollment-token")
 DEFAULT_DATA_DIR = Path("/data")
 DEFAULT_GATEWAY_PORT = 8787
 DEFAULT_UNKNOWN_LEASE_SECONDS = 24 * 3600  # a day for an operator to look at it, or to restore a newer database
 EXECUTORS = ("docker", "process")
+_MOST_MIB = 1024**4  # an exbibyte: only a slip of the hand is above it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,9 @@ class WorkerConfig:
     """Whether what a Space writes to /data and /cache outlives its container."""
     unknown_lease_seconds: int = DEFAULT_UNKNOWN_LEASE_SECONDS
     """For how long an app is kept (not served) whose lease the control plane does not know."""
+    disk_floor_mib: int | None = None
+    """What has to stay free of the disk; None: see disk.py."""
+    source_limits: SourceLimits = field(default_factory=SourceLimits)
     base_image: str = ""
     """What Dockerfiles with `ARG BASE_IMAGE` build on instead of their default, where no registry is reached."""
 
@@ -85,6 +90,8 @@ def load(
         unknown_lease_seconds=_number(
             merged, "UNKNOWN_LEASE_SECONDS", DEFAULT_UNKNOWN_LEASE_SECONDS, highest=366 * 24 * 3600
         ),
+        disk_floor_mib=_number(merged, "DISK_FLOOR_MIB", 0, highest=_MOST_MIB) if "DISK_FLOOR_MIB" in merged else None,
+        source_limits=_source_limits(merged),
         base_image=merged.get("OPENFACE_BASE_IMAGE", ""),
     )
 
@@ -162,6 +169,15 @@ def _quiet_above(values: Mapping[str, str]) -> int | None:
     if not text.isdecimal() or not 1 <= int(text) <= 16 * 1024 * 1024:
         raise ConfigError(f"QUIET_WHEN_GPU_BUSY is {text!r}; it is true, false, or a number of MiB from 1.")
     return int(text)
+
+
+def _source_limits(values: Mapping[str, str]) -> SourceLimits:
+    usual = SourceLimits()
+    return SourceLimits(
+        mib=_number(values, "MAX_SOURCE_MIB", usual.mib, lowest=1, highest=_MOST_MIB),
+        files=_number(values, "MAX_SOURCE_FILES", usual.files, lowest=1, highest=100_000_000),
+        lfs_mib=_number(values, "MAX_LFS_MIB", usual.lfs_mib, highest=_MOST_MIB),
+    )
 
 
 def _limit_defaults(values: Mapping[str, str]) -> LimitDefaults:

@@ -127,6 +127,10 @@ class Executor(Protocol):
         """The app of this lease, in any state. Raises EngineSilent."""
         ...
 
+    def note_good(self, record: JobRecord) -> None:
+        """The app has come to run: what it was made from is worth keeping. Never fails."""
+        ...
+
     def inventory(self) -> list[Found]:
         """Everything of this worker, in any state. Raises EngineSilent."""
         ...

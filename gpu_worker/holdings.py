@@ -35,6 +35,10 @@ class Holdings:
         with self._lock:
             return list(self._runners.values())
 
+    def image_ids(self) -> set[str]:
+        """The images that jobs run from or are about to."""
+        return {image for runner in self.all() if (image := runner.hold().image_id) is not None}
+
     def obey(self, leases: Sequence[Instruction], *, asked_at: float) -> None:
         """Pass the server's desired list on. What is not here needs nothing done."""
         with self._lock:

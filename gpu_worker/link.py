@@ -20,8 +20,6 @@ logger = logging.getLogger(__name__)
 Reason = Callable[[Picture], str | None]
 """Looks at the machine and says in a sentence why jobs are not taken now; None where it sees no reason."""
 
-DISK_FLOOR_MIB = 1024  # below it a build fails in confusing ways, so no job is taken
-
 
 class Link:
     """Register and heartbeat, and what their answers said. Thread-safe."""
@@ -104,9 +102,6 @@ class Link:
             return "The container engine does not answer."
         if not self.inventory_done:
             return "The worker is looking at what it left running."
-        free = [mib for mib in picture.disk.values() if isinstance(mib, int)]
-        if free and min(free) < DISK_FLOOR_MIB:
-            return f"Less than {DISK_FLOOR_MIB} MiB of disk are free."
         return next((sentence for reason in self._reasons if (sentence := reason(picture))), None)
 
     def may_claim(self) -> bool:

@@ -143,6 +143,9 @@ class ProcessExecutor:
         run = self._runs / record.facts.lease
         return ProcessRuntime(self._worker_id, run, record.facts) if (run / "port").exists() else None
 
+    def note_good(self, record: JobRecord) -> None:
+        pass  # an environment is kept by its requirements
+
     def inventory(self) -> list[Found]:
         found = []
         for run in sorted(self._runs.iterdir()):

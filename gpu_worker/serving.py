@@ -42,6 +42,7 @@ def await_ready(job: Job, runtime: Runtime) -> None:
         pause = min(pause * 1.3, LONGEST_READY_POLL_SECONDS)
     if job.facts.mode == "batch":
         job.record.running_since = time.monotonic()
+    job.workshop.executor.note_good(job.record)
     job.enter("running")
     job.open_route(runtime)
     job.tell("running", image_id=runtime.image_id, gpus=list(job.facts.gpus))

@@ -38,5 +38,7 @@ class Workshop:
     contact_at: Callable[[], float]
     """Monotonic time of the control plane's last answer."""
     on_final: Callable[[Final], None]
+    make_room: Callable[[], int]
+    """Remove own images that nobody needs now, because the disk is full; how many. Waits for the engine."""
     unknown_lease_seconds: float
     """For how long an app is kept whose lease the control plane does not know."""

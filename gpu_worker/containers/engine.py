@@ -12,6 +12,7 @@ from docker.types import DeviceRequest, LogConfig, Mount
 
 from gpu_worker.commands import Cancel
 from gpu_worker.containers.connection import Conflict, Connection, engine_errors
+from gpu_worker.containers.image_store import ImageStore
 from gpu_worker.containers.labels import (
     FACTS_LABEL,
     IMAGE,
@@ -58,6 +59,7 @@ class ContainerEngine:
         self._limit_defaults = limit_defaults or LimitDefaults()
         self._engine = Connection(base_url)
         self._networks = JobNetworks(self._engine, worker_id)
+        self.images = ImageStore(worker_id, self._engine)
         self.volumes = SpaceVolumes(self._engine, worker_id, kept=keep_space_data)
         self._builder: ImageBuilder | None = None
 
@@ -116,6 +118,7 @@ class ContainerEngine:
         facts = record.facts
         if prepared.image_id is None:
             raise JobFailed("start_failed", "There is no image to start.")
+        self.images.note_use(prepared.image_id)
         name = container_name(facts)
         limits = self._limits(facts)
         own = job_environment(
@@ -192,6 +195,9 @@ class ContainerEngine:
         with engine_errors():
             other.remove(force=True, v=True)
         return None
+
+    def note_good(self, record: JobRecord) -> None:
+        self.images.note_good(record)
 
     # -- what is there -----------------------------------------------------------------------------------------
 

@@ -1,0 +1,160 @@
+"""The images this worker has built: which there are, when each was last used, and how one is removed for good.
+
+What is kept about an image is kept by the engine itself, as tags: using one tags it again, which the engine dates; the
+last one of a Space that came to run is tagged ``last-good-…``. So nothing is lost with the data directory, and the
+owner sees in ``docker images`` what we see.
+
+**The build cache.** BuildKit keeps each layer once more, so that removing an image alone frees nothing. Its cache knows
+no owner. But a record that was shared with some image, is not any more after the removal of one of ours, and has the
+size of one of its layers, was shared with ours only. Those records are removed too, one by one, and nothing else of the
+cache.
+"""
+
+from __future__ import annotations
+
+import calendar
+import logging
+import re
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from gpu_worker.containers.connection import Connection, engine_errors, quietly
+from gpu_worker.containers.labels import IMAGE, ROLE_LABEL, WORKER_LABEL
+from gpu_worker.errors import EngineError
+from gpu_worker.garbage import OwnImage
+from gpu_worker.journal import JobRecord
+
+logger = logging.getLogger(__name__)
+
+OURS = "openface/"  # every name that we give begins with it
+LAST_GOOD = "last-good-"
+PRUNE_PASSES = 10  # a layer can go only after those that were built on it
+
+
+class ImageStore:
+    """This worker's images on one engine. Any thread."""
+
+    def __init__(self, worker_id: str, engine: Connection | None = None) -> None:
+        self._worker_id = worker_id
+        self._engine = engine or Connection()
+        self._last_good = LAST_GOOD + re.sub(r"[^0-9a-f]", "", worker_id.lower())[:8]
+
+    def all(self) -> list[OwnImage]:
+        """Every image with this worker's label, named or not. Raises EngineError."""
+        label = [f"{WORKER_LABEL}={self._worker_id}", f"{ROLE_LABEL}={IMAGE}"]
+        with engine_errors():
+            api = self._engine().api
+            rows = api.images(filters={"label": label})
+            used = {row["ImageID"] for row in api.containers(all=True)}
+            return [self._image(row, used) for row in rows]
+
+    def _image(self, row: dict[str, Any], used: set[str]) -> OwnImage:
+        names = tuple(name for name in row.get("RepoTags") or () if name != "<none>:<none>")
+        facts = self._inspect(row["Id"])
+        tagged_at = _epoch((facts.get("Metadata") or {}).get("LastTagTime"))
+        return OwnImage(
+            id=row["Id"],
+            names=names,
+            repository=(row.get("Labels") or {}).get("openface.repository", ""),
+            revision=(row.get("Labels") or {}).get("openface.revision", ""),
+            size=int(row.get("Size") or 0),
+            used_at=max(float(row.get("Created") or 0), tagged_at),
+            in_use=row["Id"] in used,
+            last_good=any(name.endswith(f":{self._last_good}") for name in names),
+        )
+
+    def note_use(self, image_id: str) -> None:
+        """A job starts from this image: the engine dates a tag, also one that is there already."""
+        quietly(lambda: self._tag(image_id))
+
+    def note_good(self, record: JobRecord) -> None:
+        """The app of this job runs: its image is the one to keep of its repository."""
+        image_id = record.image_id
+        if image_id is not None:
+            quietly(lambda: self._tag(image_id, self._last_good))
+
+    def _tag(self, image_id: str, tag: str | None = None) -> None:
+        """Give an image that we have named *tag*, or once more the tag that it has."""
+        for name in self._inspect(image_id).get("RepoTags") or ():
+            repository, _, present = name.rpartition(":")
+            if name.startswith(OURS) and not present.startswith(LAST_GOOD):
+                self._engine().api.tag(image_id, repository, tag or present)
+                return
+
+    def _inspect(self, image_id: str) -> dict[str, Any]:
+        return dict(self._engine().api.inspect_image(image_id))  # type: ignore[no-untyped-call]
+
+    def remove(self, image: OwnImage) -> bool:
+        """Remove an image and what of the build cache only it had. False where somebody else still has a use for it.
+
+        Never by force: a container that uses it, or a name that somebody else gave it, keeps it. Raises EngineError.
+        """
+        before = self._shared()
+        with engine_errors():
+            api = self._engine().api
+            steps: list[dict[str, Any]] = api.history(image.id)  # type: ignore[no-untyped-call]
+        for name in [name for name in image.names if name.startswith(OURS)] or [image.id]:
+            try:
+                with engine_errors():
+                    api.remove_image(name)
+            except EngineError as problem:
+                logger.info("image stays", extra={"action": "image_stays", "image": name, "problem": str(problem)})
+        if self._is_there(image.id):
+            return False
+        logger.info(
+            "image removed",
+            extra={"action": "image_removed", "image": image.id, "names": list(image.names), "bytes": image.size},
+        )
+        after, layers = self._shared(), {int(step.get("Size") or 0) for step in steps}
+        self._prune(record for record, size in before.items() if record not in after and size in layers)
+        return True
+
+    def _is_there(self, image_id: str) -> bool:
+        with engine_errors():
+            return any(row["Id"] == image_id for row in self._engine().api.images())
+
+    # -- the build cache -----------------------------------------------------------------------------------------
+
+    def _shared(self) -> dict[str, int]:
+        """The size of each record of the build cache that some image shares; none where the engine does not tell."""
+        try:
+            with engine_errors():
+                records = self._engine().api.df().get("BuildCache") or ()
+        except EngineError:
+            return {}
+        return {record["ID"]: int(record["Size"]) for record in records if record.get("Shared")}
+
+    def _prune(self, records: Iterable[str]) -> None:
+        """Remove these records of the build cache; the engine takes one at a time, children before parents."""
+        left = set(records)
+        for _ in range(PRUNE_PASSES):
+            gone = {one for one in left if self._prune_one(one)}
+            left -= gone
+            if not gone or not left:
+                return
+
+    def _prune_one(self, record: str) -> bool:
+        try:
+            with engine_errors():
+                # The engine takes the id for a pattern: anchored, so that it is this record and no other.
+                filters: Any = {"id": [f"^{record}$"]}  # the stubs know another shape only
+                answer = self._engine().api.prune_builds(filters=filters, all=True)
+        except EngineError as problem:
+            logger.info("cache stays", extra={"action": "cache_stays", "record": record, "problem": str(problem)})
+            return False
+        return bool(answer.get("CachesDeleted"))
+
+
+def _epoch(moment: object) -> float:
+    """Seconds since 1970 of an engine time like 2026-01-02T03:04:05.678901234+01:00; 0 for none."""
+    if not isinstance(moment, str) or moment.startswith("0001-"):
+        return 0.0
+    match = re.match(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|([+-])(\d\d):(\d\d))\Z", moment)
+    if match is None:
+        return 0.0
+    local = float(calendar.timegm(time.strptime(match[1], "%Y-%m-%dT%H:%M:%S")))
+    if match[2] == "Z":
+        return local
+    away = int(match[4]) * 3600 + int(match[5]) * 60
+    return local - away if match[3] == "+" else local + away

@@ -1,0 +1,103 @@
+"""Which of this worker's images may go, and in which order: the least recently used first.
+
+Kept are images that a container or a job in hand uses, the last one of each Space that came to run, and what was made a
+moment ago. What is not this worker's own is not even looked at.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+logger = logging.getLogger(__name__)
+
+MOMENT_SECONDS = 600.0  # between the end of a build and the journal's next line nothing else says that it is wanted
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class OwnImage:
+    id: str
+    names: tuple[str, ...]
+    repository: str
+    """The forge's id of it."""
+    revision: str
+    size: int
+    """Bytes, shared layers included: what its removal frees at most."""
+    used_at: float
+    """When it was made, or a job last started from it: seconds since 1970."""
+    in_use: bool = False
+    last_good: bool = False
+
+    def wire(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "names": list(self.names),
+            "repository": self.repository,
+            "revision": self.revision,
+            "mib": self.size // MIB,
+            "used_at": int(self.used_at),
+        }
+
+
+class Images(Protocol):
+    def all(self) -> list[OwnImage]: ...
+
+    def remove(self, image: OwnImage) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a clean-up would do."""
+
+    removable: tuple[OwnImage, ...]
+    """In the order in which they would go."""
+    kept: tuple[tuple[OwnImage, str], ...]
+    """With the reason."""
+
+    def wire(self) -> dict[str, Any]:
+        return {
+            "removable": [image.wire() for image in self.removable],
+            "kept": [{**image.wire(), "because": why} for image, why in self.kept],
+        }
+
+
+def survey(store: Images, *, in_hand: Collection[str] = (), last_good_too: bool = False) -> Survey:
+    """What could be removed now. *in_hand*: ids that a job is about to use. Raises EngineError."""
+    now = time.time()
+    removable, kept = [], []
+    for image in sorted(store.all(), key=lambda image: image.used_at):
+        why = _why_kept(image, in_hand, now, last_good_too)
+        if why is None:
+            removable.append(image)
+        else:
+            kept.append((image, why))
+    return Survey(tuple(removable), tuple(kept))
+
+
+def make_room(
+    store: Images, enough: Callable[[], bool], *, in_hand: Collection[str] = (), last_good_too: bool = False
+) -> list[OwnImage]:
+    """Remove images until there is enough room or nothing more may go; what was removed. Raises EngineError."""
+    removed: list[OwnImage] = []
+    for image in survey(store, in_hand=in_hand, last_good_too=last_good_too).removable:
+        if enough():
+            break
+        if store.remove(image):
+            removed.append(image)
+    return removed
+
+
+def _why_kept(image: OwnImage, in_hand: Collection[str], now: float, last_good_too: bool) -> str | None:
+    if image.in_use:
+        return "a container uses it"
+    if image.id in in_hand:
+        return "a job is about to use it"
+    if image.last_good and not last_good_too:
+        return "the last one of its Space that ran"
+    if now - image.used_at < MOMENT_SECONDS:
+        return "it was made or used a moment ago"
+    return None
