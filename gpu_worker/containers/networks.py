@@ -14,6 +14,8 @@ from gpu_worker.containers.connection import Connection, engine_errors, quietly
 from gpu_worker.containers.labels import LEASE_LABEL, SPACE, container_name, labels_of, ours
 from gpu_worker.journal import JobFacts
 
+ICC = "com.docker.network.bridge.enable_icc"  # containers may talk; a worker in one has to reach the job's
+
 
 class JobNetworks:
     """The networks of one worker's jobs. Raises EngineError throughout."""
@@ -31,7 +33,7 @@ class JobNetworks:
                     driver="bridge",
                     check_duplicate=True,
                     labels=labels_of(self._worker_id, facts, SPACE),
-                    options={"com.docker.network.bridge.enable_icc": "false"},
+                    options={ICC: "false" if _own_container(self._engine()) is None else "true"},
                 )
 
     def join(self, facts: JobFacts) -> None:
