@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import docker
 import pytest
@@ -112,7 +112,15 @@ def remove_images(worker_id: str) -> None:
         engine.close()
 
 
-def ask(worker: WorkerProcess, lease: str, path: str = "/", *, token: str | None = None) -> tuple[int, Any]:
+class Reachable(Protocol):
+    """A worker of any kind whose gateway can be called."""
+
+    plane: ControlPlane
+
+    def address(self) -> tuple[str, int]: ...
+
+
+def ask(worker: Reachable, lease: str, path: str = "/", *, token: str | None = None) -> tuple[int, Any]:
     """GET through the worker's gateway, as the data plane does; the status and the JSON body."""
     connection = http.client.HTTPConnection(*worker.address(), timeout=10)
     try:
