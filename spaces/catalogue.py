@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from jobs import notices
 from spaces import front_matter
+from spaces.advice import Advice
 from spaces.forge import get_forge
 from spaces.forge.base import Commit, Repository, Viewer
 from spaces.forge.errors import EmptyRepository, ForgeError, NotFound, TooLarge
@@ -89,8 +90,9 @@ def read_front_matter(repo: Repository, revision: str) -> front_matter.FrontMatt
     forge = get_forge()
     try:
         return front_matter.parse(forge.read_file(repo, revision, "README.md", limit=front_matter.README_LIMIT))
-    except TooLarge as error:
-        return front_matter.FrontMatter(warnings=(str(error),))
+    except TooLarge:
+        limit = {"limit_kib": front_matter.README_LIMIT // 1024}
+        return front_matter.FrontMatter(warnings=(Advice("readme_too_large", limit),))
     except NotFound:
         return front_matter.FrontMatter()
 

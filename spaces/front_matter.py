@@ -1,7 +1,7 @@
 """What a README says about its Space: the YAML block between two lines of `---` at its top.
 
 The keys are Hugging Face's, so that a Space moves here without a change, and two of ours (`prefix`, `rewrite_host`).
-Nothing here can fail: what is wrong is left out, with a sentence for the owner. And nothing here places a job: that is
+Nothing here can fail: what is wrong is left out, with advice for the owner. And nothing here places a job: that is
 what topics are for.
 """
 
@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import yaml
+
+from spaces.advice import Advice
 
 README_LIMIT = 1024 * 1024  # bytes of a README that are read at all
 BLOCK_LIMIT = 16 * 1024  # characters; the parser reads some 100 kB/s at worst
@@ -29,7 +31,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 @dataclass(frozen=True)
 class FrontMatter:
-    """The keys that we understand; None or empty where the README does not say. `warnings` are sentences."""
+    """The keys that we understand; None or empty where the README does not say."""
 
     title: str = ""
     emoji: str = ""
@@ -44,7 +46,7 @@ class FrontMatter:
     startup_timeout_seconds: int | None = None
     prefix: Literal["keep", "strip"] | None = None
     rewrite_host: bool | None = None
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Advice, ...] = ()
     body: str = field(default="", repr=False)  # the README without the block
 
 
@@ -56,28 +58,36 @@ def parse(readme: bytes | str) -> FrontMatter:
         return FrontMatter(body=text)
     body = text[block.end() :]
     if len(block[1]) > BLOCK_LIMIT:
-        return FrontMatter(warnings=(f"The block is longer than {BLOCK_LIMIT} characters: ignored.",), body=body)
+        return FrontMatter(warnings=(Advice("readme_block_long", {"limit": BLOCK_LIMIT}),), body=body)
     try:
         values = _top_level(block[1])
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        where = f" (line {mark.line + 2} of the README)" if mark is not None else ""
-        return FrontMatter(warnings=(f"The block is not valid YAML{where}: ignored.",), body=body)
+        where = Advice("readme_block_yaml") if mark is None else Advice("readme_block_line", {"line": mark.line + 2})
+        return FrontMatter(warnings=(where,), body=body)
     except Exception:  # a foreign parser at hostile text: no list of its exceptions would ever be complete
-        return FrontMatter(warnings=("The block cannot be read as YAML: ignored.",), body=body)
+        return FrontMatter(warnings=(Advice("readme_block_unreadable"),), body=body)
     if values is None:
-        return FrontMatter(warnings=("The block is not a list of 'key: value' lines: ignored.",), body=body)
+        return FrontMatter(warnings=(Advice("readme_block_no_keys"),), body=body)
     known: dict[str, Any] = {}
-    warnings: list[str] = []
+    warnings: list[Advice] = []
     for key, (name, read) in _KEYS.items():
         value = values.get(key, _NOTHING)
         if value is not None and value.kind == "null":
             continue
         try:
             known[name] = read(_fitting(value))
-        except ValueError as error:
-            warnings.append(f"{key}: {error}")
+        except _Wrong as wrong:
+            warnings.append(Advice(wrong.code, {"key": key, **wrong.facts}))
     return FrontMatter(**known, warnings=tuple(warnings), body=body)
+
+
+class _Wrong(Exception):
+    """A value is not what its key needs: a code of `spaces.advice.README_VALUES`, and what its sentence names."""
+
+    def __init__(self, code: str, **facts: str) -> None:
+        super().__init__(code)
+        self.code, self.facts = code, facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +164,13 @@ def _fitting(value: _Scalar | None) -> _Scalar | None:
         return value
     if value.tag in ("!", _TAG + "str"):
         return _Scalar(value.text)
-    raise ValueError("its tag does not fit the value.")
+    raise _Wrong("readme_tag")
 
 
 def _text(limit: int) -> Callable[[_Scalar | None], str]:
     def read(value: _Scalar | None) -> str:
         if value is None:
-            raise ValueError("expected a text.")
+            raise _Wrong("readme_text")
         # Control characters would travel into pages, headers and environments.
         cleaned = "".join(c for c in value.text.strip() if c.isprintable() or c == "\u200d")
         return cleaned[:limit]
@@ -172,7 +182,7 @@ def _one_of(*allowed: str) -> Callable[[_Scalar | None], str]:
     def read(value: _Scalar | None) -> str:
         text = value.text.strip().lower() if value is not None else ""
         if text not in allowed:
-            raise ValueError(f"expected one of {', '.join(allowed)}.")
+            raise _Wrong("readme_choice", allowed=", ".join(allowed))
         return text
 
     return read
@@ -182,17 +192,17 @@ def _version(value: _Scalar | None) -> str:
     # As it is written: 3.10 without quotes is the number 3.1 to YAML, and nobody means that.
     text = value.text if value is not None else ""
     if not re.fullmatch(r"\d{1,4}(?:\.\d{1,6}){0,3}(?:[a-z0-9.+-]{0,16})", text, re.ASCII):
-        raise ValueError('expected a version, as in "3.11".')
+        raise _Wrong("readme_version")
     return text
 
 
 def _file(value: _Scalar | None) -> str:
     path = value.text if value is not None and value.kind == "str" else ""
     if not 0 < len(path) <= 1024 or not path.isprintable():
-        raise ValueError("expected the path of a file in the repository.")
+        raise _Wrong("readme_file")
     parts = path.split("/")
     if path.startswith(("/", "-")) or "\\" in path or any(part in ("", ".", "..", ".git") for part in parts):
-        raise ValueError("expected a path inside the repository, without '..'.")
+        raise _Wrong("readme_path_outside")
     return path
 
 
@@ -200,23 +210,23 @@ def _port(value: _Scalar | None) -> int:
     text = value.text if value is not None else ""
     port = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
     if not 1 <= port <= 65535:
-        raise ValueError("expected a port between 1 and 65535.")
+        raise _Wrong("readme_port")
     return port
 
 
 def _duration(value: _Scalar | None) -> int:
     match = _DURATION.match(value.text.strip().lower()) if value is not None else None
     if match is None:
-        raise ValueError('expected a duration such as "30m" or "1h".')
+        raise _Wrong("readme_duration")
     seconds = int(match[1]) * _SECONDS[match[2]]
     if not 1 <= seconds <= STARTUP_MAX_SECONDS:
-        raise ValueError("expected between one second and one day.")
+        raise _Wrong("readme_duration_bounds")
     return seconds
 
 
 def _flag(value: _Scalar | None) -> bool:
     if value is None or value.kind != "bool":
-        raise ValueError("expected true or false.")
+        raise _Wrong("readme_flag")
     return value.text.lower() in ("true", "yes", "on")
 
 

@@ -10,7 +10,7 @@ later jobs. The keys of the spec:
     environment         public variables (`environment.py`)
     prefix              "strip" or "keep": what the data plane does with /run/{owner}/{repo}
     rewrite_host        whether Host and Origin are sent as localhost
-    warnings            sentences for the owner about topics and README
+    warnings            advice for the owner about topics and README, as codes with figures (`advice.py`)
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from django.utils.translation import gettext as _
 from jobs import audit, lifecycle
 from jobs.models import Job
 from spaces import topics
+from spaces.advice import Advice
 from spaces.catalogue import read_front_matter, row_at
 from spaces.environment import app_environment
 from spaces.forge import get_forge
@@ -101,7 +102,7 @@ def _repository_to_write(space: Space, user: Person) -> Repository:
     return repo
 
 
-def _spec(space: Space, front: FrontMatter, warnings: tuple[str, ...]) -> dict[str, Any]:
+def _spec(space: Space, front: FrontMatter, warnings: tuple[Advice, ...]) -> dict[str, Any]:
     """Return what the worker and the data plane are told. The row's own settings go before the README's."""
     port = space.app_port or front.app_port or DEFAULT_PORT
     keep = front.prefix == "keep" if space.keep_prefix is None else space.keep_prefix
@@ -116,5 +117,5 @@ def _spec(space: Space, front: FrontMatter, warnings: tuple[str, ...]) -> dict[s
         "environment": app_environment(space, title=front.title, port=port, keep_prefix=keep),
         "prefix": "keep" if keep else "strip",
         "rewrite_host": rewrite,
-        "warnings": [*warnings, *(f"README: {warning}" for warning in front.warnings)],
+        "warnings": [warning.as_json() for warning in (*warnings, *front.warnings)],
     }

@@ -13,7 +13,7 @@ from jobs.line import COUNTED_PLACES
 from jobs.models import Job, LogChunk
 from jobs.states import JobState
 from jobs.waiting import why_waiting
-from spaces import build_steps, log_lines, stage, topics, why, words
+from spaces import advice, build_steps, log_lines, stage, topics, why, words
 from spaces.access import visible_spaces
 from spaces.durations import ordinal
 from spaces.space_page import Person, SpacePage, newest_lease
@@ -66,8 +66,8 @@ def _warnings(page: SpacePage) -> list[str]:
     if not page.may_write:
         return []
     if page.job is None or page.job.is_final:
-        return list(topics.plan(page.space.topics).warnings)
-    return [str(text) for text in page.job.spec.get("warnings", [])]
+        return [str(warning) for warning in topics.plan(page.space.topics).warnings]
+    return [advice.worded(stored) for stored in page.job.spec.get("warnings", [])]
 
 
 def _on_the_way(job: Job, *, steps: list[build_steps.Step]) -> dict[str, Any]:

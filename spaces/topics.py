@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jobs.scheduling import RequirementSpec
+from spaces.advice import Advice
 
 JobKind = Literal["space", "inference", "benchmark"]
 Mode = Literal["service", "batch"]
@@ -35,12 +36,12 @@ _BYTES_PER_MIB = 2**20
 
 @dataclass(frozen=True)
 class Plan:
-    """What the topics say, as the queue wants it. `warnings` are sentences for the owner."""
+    """What the topics say, as the queue wants it. `warnings` are for the owner."""
 
     kind: JobKind
     mode: Mode
     requirement: RequirementSpec
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Advice, ...] = ()
 
 
 def is_runnable(topics: Iterable[str]) -> bool:
@@ -51,10 +52,10 @@ def is_runnable(topics: Iterable[str]) -> bool:
 def plan(topics: Iterable[str]) -> Plan:
     """Read the topics, in any order and case. Never raises; topics that mean nothing here are passed over."""
     words = {topic.strip().lower() for topic in topics}
-    warnings: list[str] = []
+    warnings: list[Advice] = []
     kind = _kind(words, warnings)
-    vram = _largest("vram-…", _sizes(words, warnings), "MiB", warnings)
-    count = _largest("gpus-…", _counts(words, warnings), "GPUs", warnings)
+    vram = _largest(_sizes(words, warnings), "topics_sizes", warnings)
+    count = _largest(_counts(words, warnings), "topics_counts", warnings)
     return Plan(
         kind=kind,
         mode="batch" if kind == "benchmark" else "service",
@@ -63,14 +64,14 @@ def plan(topics: Iterable[str]) -> Plan:
     )
 
 
-def _kind(words: set[str], warnings: list[str]) -> JobKind:
+def _kind(words: set[str], warnings: list[Advice]) -> JobKind:
     kinds = [kind for kind in RUNNABLE if kind in words]
     if len(kinds) > 1:
-        warnings.append(f"The topics {', '.join(kinds)} exclude each other: it runs as {kinds[0]}.")
+        warnings.append(Advice("topics_kinds", {"topics": ", ".join(kinds), "kind": kinds[0]}))
     return kinds[0] if kinds else "space"
 
 
-def _requirement(words: set[str], vram: int | None, count: int | None, warnings: list[str]) -> RequirementSpec:
+def _requirement(words: set[str], vram: int | None, count: int | None, warnings: list[Advice]) -> RequirementSpec:
     asking = [word for word in _GPU_WORDS if word in words]
     if vram is not None:
         asking.append("vram-…")
@@ -78,10 +79,10 @@ def _requirement(words: set[str], vram: int | None, count: int | None, warnings:
         asking.append("gpus-…")
     if "cpu" in words and asking:
         if "gpu" not in words:
-            warnings.append(f"The topic cpu says where it runs: {', '.join(asking)} changes nothing there.")
+            warnings.append(Advice("topics_beside_cpu", {"topics": ", ".join(asking)}))
             return RequirementSpec(kind="cpu")
         # Waiting for a GPU can be seen and mended; running without one where one was wanted cannot.
-        warnings.append("The topics cpu and gpu exclude each other: it waits for a GPU.")
+        warnings.append(Advice("topics_cpu_and_gpu"))
     if not asking:
         return RequirementSpec(kind="cpu")
     return RequirementSpec(
@@ -93,7 +94,7 @@ def _requirement(words: set[str], vram: int | None, count: int | None, warnings:
     )
 
 
-def _sizes(words: set[str], warnings: list[str]) -> list[int]:
+def _sizes(words: set[str], warnings: list[Advice]) -> list[int]:
     """Return what the vram topics ask for, in MiB."""
     sizes = []
     for word in sorted(words):
@@ -103,22 +104,22 @@ def _sizes(words: set[str], warnings: list[str]) -> list[int]:
             if 0 < mib <= VRAM_MAX_MIB:
                 sizes.append(mib)
             else:
-                warnings.append(f"The topic {word} is no size that a GPU can have: ignored.")
+                warnings.append(Advice("topic_no_size", {"topic": word}))
     return sizes
 
 
-def _counts(words: set[str], warnings: list[str]) -> list[int]:
+def _counts(words: set[str], warnings: list[Advice]) -> list[int]:
     counts = []
     for word in sorted(words):
         if match := _GPUS.match(word):
             if 1 <= int(match[1]) <= GPUS_MAX:
                 counts.append(int(match[1]))
             else:
-                warnings.append(f"The topic {word} is no number of GPUs between 1 and {GPUS_MAX}: ignored.")
+                warnings.append(Advice("topic_no_count", {"topic": word, "most": GPUS_MAX}))
     return counts
 
 
-def _largest(what: str, values: list[int], unit: str, warnings: list[str]) -> int | None:
+def _largest(values: list[int], several: str, warnings: list[Advice]) -> int | None:
     if len(set(values)) > 1:
-        warnings.append(f"There are several topics {what}: the largest counts, {max(values)} {unit}.")
+        warnings.append(Advice(several, {"largest": max(values)}))
     return max(values, default=None)

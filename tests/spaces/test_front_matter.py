@@ -111,7 +111,7 @@ def test_a_wrong_value_is_left_out_with_a_sentence(line: str, sentence: str) -> 
     found = parse(block(line))
 
     assert len(found.warnings) == 1
-    assert found.warnings[0].startswith(sentence)
+    assert found.warnings[0].sentence.startswith(sentence)
     assert found == FrontMatter(warnings=found.warnings, body="# Body\n")
 
 
@@ -141,7 +141,7 @@ def test_a_block_that_cannot_be_read_is_ignored_with_a_sentence(content: str, se
     found = parse(f"---\n{content}\n---\nbody")
 
     assert len(found.warnings) == 1
-    assert found.warnings[0].startswith(sentence)
+    assert found.warnings[0].sentence.startswith(sentence)
     assert (found.title, found.body) == ("", "body")
 
 
@@ -153,7 +153,7 @@ def test_a_tag_that_does_not_fit_its_value_costs_that_value_alone(value: str) ->
     found = parse(block(f"title: {value}", "sdk: docker"))
 
     assert (found.title, found.sdk) == ("", "docker")
-    assert found.warnings == ("title: its tag does not fit the value.",)
+    assert [warning.sentence for warning in found.warnings] == ["title: its tag does not fit the value."]
 
 
 def test_a_tag_that_says_what_a_value_is_anyway_changes_nothing() -> None:
@@ -182,7 +182,7 @@ def test_a_value_that_refers_to_itself_a_billion_times_costs_nothing() -> None:
     found = parse(block(*lines, "title: *i"))
 
     assert found.title == ""
-    assert found.warnings == ("title: expected a text.",)
+    assert [warning.sentence for warning in found.warnings] == ["title: expected a text."]
 
 
 def test_texts_are_cut_and_lose_what_does_not_print() -> None:

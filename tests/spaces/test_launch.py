@@ -310,8 +310,8 @@ def test_what_is_wrong_in_topics_and_readme_travels_with_the_job(owner: User) ->
     spec = launch.start(space, user=owner).spec
 
     assert spec["warnings"] == [
-        "The topic gpus-0 is no number of GPUs between 1 and 16: ignored.",
-        "README: app_port: expected a port between 1 and 65535.",
+        {"code": "topic_no_count", "facts": {"topic": "gpus-0", "most": 16}},
+        {"code": "readme_port", "facts": {"key": "app_port"}},
     ]
     assert json.loads(json.dumps(spec)) == spec
 

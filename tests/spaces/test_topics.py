@@ -95,14 +95,14 @@ def test_contradictions_are_settled_by_one_rule_and_told(
     found = plan(topics)
 
     assert found.requirement == requirement
-    assert found.warnings == (sentence,)
+    assert [str(warning) for warning in found.warnings] == [sentence]
 
 
 def test_a_repository_of_two_kinds_is_run_as_the_first_and_told() -> None:
     found = plan(["benchmark", "space"])
 
     assert (found.kind, found.mode) == ("space", "service")
-    assert found.warnings == ("The topics space, benchmark exclude each other: it runs as space.",)
+    assert [str(one) for one in found.warnings] == ["The topics space, benchmark exclude each other: it runs as space."]
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ class Command(BaseCommand):
             f"{result['repository']} {changes} at {revision[:7]} ({row.visibility}; {', '.join(row.topics)})"
         )
         for warning in plan(row.topics).warnings:
-            self.stderr.write(warning)
+            self.stderr.write(str(warning))
         if not is_runnable(row.topics):
             self.stderr.write(f"It is not shown as a Space: it has none of the topics {', '.join(RUNNABLE)}.")
 
