@@ -76,7 +76,12 @@ def run(config: WorkerConfig) -> int:
 def make_executor(config: WorkerConfig, worker_id: str) -> Executor:
     if config.executor == "process":
         return ProcessExecutor(worker_id, config.data_dir)
-    return ContainerEngine(worker_id, limit_defaults=config.limit_defaults, keep_space_data=config.keep_space_data)
+    return ContainerEngine(
+        worker_id,
+        limit_defaults=config.limit_defaults,
+        build=config.build,
+        keep_space_data=config.keep_space_data,
+    )
 
 
 class _Agent:
@@ -159,6 +164,7 @@ class _Agent:
             work_dir=config.data_dir / "work",
             worker_name=credential.name,
             gpus=lambda: self._machine.picture(self._link.intervals.heartbeat_seconds).gpu.gpus,
+            driver=self._machine.driver,
             intervals=lambda: self._link.intervals,
             contact_at=lambda: self._link.contact_at or self._started_at,
             on_final=self._on_final,

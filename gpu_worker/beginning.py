@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpu_worker.cuda_requirement import unmet
 from gpu_worker.errors import EngineError, EngineSilent, JobDeclined, JobFailed
 from gpu_worker.executor import Prepared, Runtime
 from gpu_worker.gpus import assigned_gpus
@@ -22,6 +23,7 @@ def begin(job: Job, claim: Claim) -> Runtime:
     job.tell("building")
     prepared = _build(job, claim)
     job.record.image_id = prepared.image_id
+    _must_suit_the_driver(job, claim, prepared)
     _await_renewal(job)
     job.enter("starting")
     job.tell("starting", image_id=prepared.image_id)
@@ -44,6 +46,14 @@ def _build(job: Job, claim: Claim) -> Prepared:
         )
     finally:
         report.stream("build").end()
+
+
+def _must_suit_the_driver(job: Job, claim: Claim, prepared: Prepared) -> None:
+    """The engine would refuse the start, in words for few; another worker may have a newer driver."""
+    driver = job.workshop.driver()
+    lacking = unmet(prepared.environment, driver) if claim.gpus else None
+    if lacking is not None:
+        raise JobDeclined("needs_cuda", lacking.sentence(job.workshop.worker_name, driver))
 
 
 def _await_renewal(job: Job) -> None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from gpu_worker import build_settings
+from gpu_worker.build_settings import BuildSettings
 from gpu_worker.errors import ConfigError
 from gpu_worker.job_limits import DEFAULT_PIDS, LimitDefaults
 from gpu_worker.source_limits import SourceLimits
@@ -52,6 +54,8 @@ class WorkerConfig:
     source_limits: SourceLimits = field(default_factory=SourceLimits)
     base_image: str = ""
     """What Dockerfiles with `ARG BASE_IMAGE` build on instead of their default, where no registry is reached."""
+    build: BuildSettings = field(default_factory=BuildSettings)
+    """For the Dockerfiles that the worker makes."""
 
     def gateway_url(self, bound_port: int) -> str:
         """The address we propose for the control plane's way in; *bound_port* counts when the setting was 0."""
@@ -93,6 +97,7 @@ def load(
         disk_floor_mib=_number(merged, "DISK_FLOOR_MIB", 0, highest=_MOST_MIB) if "DISK_FLOOR_MIB" in merged else None,
         source_limits=_source_limits(merged),
         base_image=merged.get("OPENFACE_BASE_IMAGE", ""),
+        build=build_settings.load(merged, base_image=merged.get("OPENFACE_BASE_IMAGE", "")),
     )
 
 

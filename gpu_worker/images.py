@@ -1,6 +1,7 @@
 """Build images with BuildKit through the docker command line: the SDK speaks only the classic builder.
 
-An image is tagged by repository, revision and build inputs, so the same commit starts without a build.
+An image is tagged by repository, revision and build inputs, so the same commit starts without a build. Where the
+repository has no Dockerfile, one is made for it (`recipes.py`).
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpu_worker.app_plan import read_plan
+from gpu_worker.build_errors import LastLines
+from gpu_worker.build_settings import BuildSettings
 from gpu_worker.commands import Cancel, CommandTimeout, run_command
 from gpu_worker.errors import JobFailed
 from gpu_worker.process_identity import ProcessIdentity
 from gpu_worker.protocol import Claim
+from gpu_worker.recipes import Recipe, recipe_for
 
 BUILD_TIMEOUT_SECONDS = 3600.0  # where the claim sets none
 PROBE_TIMEOUT_SECONDS = 20.0
@@ -76,19 +81,44 @@ def _output(argv: tuple[str, ...], **environment: str) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
-def image_tag(claim: Claim) -> str:
-    """The name of the image that this claim's build makes. Secrets do not count: they leave no trace in an image."""
-    inputs = json.dumps({"args": dict(sorted(claim.build_args.items())), "secrets": sorted(claim.secrets)})
+@dataclass(frozen=True)
+class BuildPlan:
+    """What one claim's image is made of, and its name."""
+
+    tag: str
+    dockerfile: Path | None = None
+    """The repository's own; None: the recipe counts."""
+    recipe: Recipe | None = None
+
+
+def plan_build(claim: Claim, source: Path, settings: BuildSettings) -> BuildPlan:
+    """How to build the repository in *source*; quick, and nothing is made yet.
+
+    The repository's own Dockerfile goes before what its README says. Raises JobFailed: ``dockerfile_unusable``,
+    ``no_dockerfile``, and what `app_plan.read_plan` raises.
+    """
+    dockerfile = source / "Dockerfile"
+    if dockerfile.exists() or dockerfile.is_symlink():
+        own = _checked(dockerfile, source)
+        return BuildPlan(image_tag(claim), dockerfile=own)
+    if claim.sdk == "docker":
+        raise JobFailed("no_dockerfile", "The README says sdk: docker, and the repository has no Dockerfile.")
+    recipe = recipe_for(read_plan(claim, source), settings, port=claim.port)
+    return BuildPlan(image_tag(claim, recipe), recipe=recipe)
+
+
+def image_tag(claim: Claim, recipe: Recipe | None = None) -> str:
+    """The name of the image that this claim's build makes. Secrets do not count: they leave no trace in an image.
+
+    A recipe takes neither variables nor secrets, and holds all else that counts: base image, port, packages.
+    """
+    if recipe is None:
+        inputs = json.dumps({"args": dict(sorted(claim.build_args.items())), "secrets": sorted(claim.secrets)})
+    else:
+        inputs = json.dumps({"recipe": recipe.text})
     digest = hashlib.sha256(inputs.encode()).hexdigest()[:12]
     repository = re.sub(r"[^a-z0-9]+", "-", claim.repository_id.lower()).strip("-") or "repository"
     return f"openface/{repository}:{claim.revision[:40]}-{digest}"
-
-
-# BuildKit names the step in which it asked for an image, and repeats it above the error.
-NO_BASE_IMAGE = re.compile(
-    rb"> \[internal\] load metadata for (?P<name>\S+?):?\r?\n(?s:.*)"
-    rb"(no such host|connection refused|timeout|not found|denied|unauthorized|no route to host|i/o)"
-)
 
 
 class ImageBuilder:
@@ -97,6 +127,7 @@ class ImageBuilder:
 
     def build(
         self,
+        plan: BuildPlan,
         claim: Claim,
         source: Path,
         *,
@@ -105,12 +136,11 @@ class ImageBuilder:
         cancel: Cancel,
         started: Callable[[ProcessIdentity | None], None],
     ) -> str:
-        """Build the repository's Dockerfile; the new image's id.
+        """Build what *plan* says; the new image's id.
 
-        Raises JobFailed (``no_dockerfile``, ``dockerfile_unusable``, ``build_failed``, ``build_timeout``) or
+        Raises JobFailed (``build_failed``, ``build_timeout``, and what `build_errors.py` knows better) or
         JobInterrupted; a cut build is stopped on the engine too (its RUN steps end with the client).
         """
-        dockerfile = dockerfile_of(claim, source)
         if self._tool is None:
             raise JobFailed("no_buildkit", "This worker has no docker command line with BuildKit.")
         with tempfile.TemporaryDirectory(prefix="openface-build-") as private:
@@ -119,33 +149,32 @@ class ImageBuilder:
                 self._tool.path,
                 *self._tool.build,
                 "--progress=plain",
-                f"--file={dockerfile}",
                 f"--iidfile={id_file}",
-                f"--tag={image_tag(claim)}",
+                f"--tag={plan.tag}",
+                *(f"--label={name}={value}" for name, value in labels.items()),
             ]
-            argv += [f"--label={name}={value}" for name, value in labels.items()]
-            environment = {**_client_environment(), **self._tool.environment}
-            # public values, so they may stand here; as variables of the client they could redirect it (DOCKER_HOST)
-            argv += [f"--build-arg={name}={value}" for name, value in claim.build_args.items()]
-            for place, (name, value) in enumerate(claim.secrets.items()):
-                file = Path(private) / f"secret-{place}"
-                file.touch(mode=0o600)
-                file.write_text(value)
-                argv.append(f"--secret=id={name},src={file}")
-            self._run([*argv, str(source)], environment, claim, output, cancel, started)
+            if plan.recipe is not None:
+                argv += _use_recipe(plan.recipe, Path(private), output)
+            else:
+                if claim.sdk not in (None, "docker"):
+                    output(f"The repository has a Dockerfile: it counts, and not sdk: {claim.sdk}.\n".encode())
+                argv += [f"--file={plan.dockerfile}", *_inputs(claim, Path(private))]
+            self._run([*argv, str(source)], plan, claim, output, cancel, started)
             return id_file.read_text().strip()
 
     def _run(
         self,
         argv: list[str],
-        environment: Mapping[str, str],
+        plan: BuildPlan,
         claim: Claim,
         output: Callable[[bytes], None],
         cancel: Cancel,
         started: Callable[[ProcessIdentity | None], None],
     ) -> None:
+        assert self._tool is not None
         limit = claim.limits.build_timeout_seconds or BUILD_TIMEOUT_SECONDS
-        last = _LastLines()
+        environment = {**_client_environment(), **self._tool.environment}
+        last = LastLines()
 
         def hear(data: bytes) -> None:
             last.add(data)
@@ -158,27 +187,48 @@ class ImageBuilder:
         except CommandTimeout:
             raise JobFailed("build_timeout", f"The build took longer than its limit of {limit:.0f} s.") from None
         if code != 0:
-            raise last.failure(code)
+            raise last.failure(code, dockerfile=_text_of(plan), builder=self._tool.version)
 
 
-def dockerfile_of(claim: Claim, source: Path) -> Path:
-    """The repository's Dockerfile. Raises JobFailed where there is none, or where it is no file of the repository."""
-    dockerfile = source / "Dockerfile"
+def _use_recipe(recipe: Recipe, private: Path, output: Callable[[bytes], None]) -> list[str]:
+    """Write the Dockerfile where the repository cannot see it, and show it."""
+    dockerfile = private / "Dockerfile"
+    dockerfile.write_text(recipe.text, encoding="utf-8")
+    # the repository's own list of what to leave out was written for a Dockerfile that it does not have
+    (private / "Dockerfile.dockerignore").touch()
+    shown = "".join(f"    {line}\n" for line in recipe.text.splitlines())
+    notes = "".join(f"{note}\n" for note in recipe.notes)
+    output(f"The repository has no Dockerfile. This one is made from its README:\n{shown}{notes}".encode())
+    return [f"--file={dockerfile}", *(f"--secret=id={name},src={path}" for name, path in recipe.secrets.items())]
+
+
+def _inputs(claim: Claim, private: Path) -> list[str]:
+    # public values, so they may stand here; as variables of the client they could redirect it (DOCKER_HOST)
+    argv = [f"--build-arg={name}={value}" for name, value in claim.build_args.items()]
+    for place, (name, value) in enumerate(claim.secrets.items()):
+        file = private / f"secret-{place}"
+        file.touch(mode=0o600)
+        file.write_text(value)
+        argv.append(f"--secret=id={name},src={file}")
+    return argv
+
+
+def _checked(dockerfile: Path, source: Path) -> Path:
+    """The repository's Dockerfile. Raises JobFailed where it is no file of the repository."""
     if dockerfile.is_symlink() and not dockerfile.resolve().is_relative_to(source.resolve()):
         raise JobFailed("dockerfile_unusable", "The Dockerfile is a link that leaves the repository.")
     if dockerfile.is_dir():
         raise JobFailed("dockerfile_unusable", "The repository's Dockerfile is a directory; it has to be a file.")
     if dockerfile.is_symlink() and not dockerfile.is_file():
         raise JobFailed("dockerfile_unusable", "The Dockerfile is a link to a file that is not there.")
-    if not dockerfile.is_file():
-        if claim.app_file:
-            raise JobFailed(
-                "no_dockerfile",
-                f"The repository has only an app_file ({claim.app_file}) and no Dockerfile; "
-                "workers that run containers need a Dockerfile.",
-            )
-        raise JobFailed("no_dockerfile", "The repository has neither a Dockerfile nor an app_file.")
     return dockerfile
+
+
+def _text_of(plan: BuildPlan) -> str:
+    if plan.recipe is not None:
+        return plan.recipe.text
+    assert plan.dockerfile is not None
+    return plan.dockerfile.read_text(encoding="utf-8", errors="replace")
 
 
 def _client_environment() -> dict[str, str]:
@@ -197,28 +247,3 @@ def _client_environment() -> dict[str, str]:
         "BUILDX_CONFIG",
     )
     return {name: os.environ[name] for name in kept if name in os.environ}
-
-
-class _LastLines:
-    """The end of the build output, for the one sentence that the owner reads first."""
-
-    def __init__(self) -> None:
-        self._tail = b""
-
-    def add(self, data: bytes) -> None:
-        self._tail = (self._tail + data)[-8192:]
-
-    def failure(self, code: int) -> JobFailed:
-        """What went wrong, in a sentence: a base image that cannot be had is no fault of the Dockerfile's steps."""
-        if image := NO_BASE_IMAGE.search(self._tail):
-            name = image["name"].decode(errors="replace").removeprefix("docker.io/library/")
-            return JobFailed(
-                "no_base_image",
-                f"The base image {name} could not be fetched by this worker: {self.complaint().rpartition(': ')[2]}.",
-            )
-        return JobFailed("build_failed", f"The build ended with code {code}: {self.complaint()}")
-
-    def complaint(self) -> str:
-        lines = [line.strip() for line in self._tail.decode(errors="replace").splitlines() if line.strip()]
-        errors = [line for line in lines if "error" in line.lower()]
-        return (errors or lines or ["no output"])[-1][:500]

@@ -21,6 +21,7 @@ from typing import Any
 from gpu_worker import __version__
 from gpu_worker.config import WorkerConfig
 from gpu_worker.containers import ContainerEngine
+from gpu_worker.cuda_requirement import Driver
 from gpu_worker.errors import EngineError
 from gpu_worker.executor import Executor, Found
 from gpu_worker.gpu_owners import GpuOwners
@@ -121,6 +122,11 @@ class Machine:
         if time.monotonic() - picture.taken_at > oldest:
             return replace(picture, found=None)
         return picture
+
+    def driver(self) -> Driver:
+        """What the GPUs' driver is, as it was last seen."""
+        gpu = (self._picture or self.look()).gpu
+        return Driver(cuda=gpu.cuda_version, version=gpu.driver_version)
 
     def _engine(self) -> EngineFacts:
         if not isinstance(self._executor, ContainerEngine):

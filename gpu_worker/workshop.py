@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gpu_worker.client import ControlPlane
+from gpu_worker.cuda_requirement import Driver
 from gpu_worker.errors import Final
 from gpu_worker.executor import Executor
 from gpu_worker.journal import Journal
@@ -34,6 +35,8 @@ class Workshop:
     worker_name: str
     gpus: Callable[[], Sequence[Gpu]]
     """As they were last probed."""
+    driver: Callable[[], Driver]
+    """Of these GPUs, likewise."""
     intervals: Callable[[], Intervals]
     contact_at: Callable[[], float]
     """Monotonic time of the control plane's last answer."""

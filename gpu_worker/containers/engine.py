@@ -10,6 +10,7 @@ from typing import Any
 from docker.models.containers import Container
 from docker.types import DeviceRequest, LogConfig, Mount
 
+from gpu_worker.build_settings import BuildSettings
 from gpu_worker.commands import Cancel
 from gpu_worker.containers.connection import Conflict, Connection, engine_errors
 from gpu_worker.containers.image_store import ImageStore
@@ -30,7 +31,7 @@ from gpu_worker.containers.volumes import CACHE_PATH, SpaceVolumes
 from gpu_worker.environment import cache_environment, job_environment
 from gpu_worker.errors import EngineError, EngineSilent, JobFailed
 from gpu_worker.executor import Found, Prepared, Runtime
-from gpu_worker.images import ImageBuilder, find_build_tool, image_tag
+from gpu_worker.images import ImageBuilder, find_build_tool, plan_build
 from gpu_worker.job_limits import ContainerLimits, LimitDefaults, container_limits
 from gpu_worker.journal import JobFacts, JobRecord
 from gpu_worker.process_identity import ProcessIdentity
@@ -51,11 +52,13 @@ class ContainerEngine:
         worker_id: str,
         *,
         limit_defaults: LimitDefaults | None = None,
+        build: BuildSettings | None = None,
         keep_space_data: bool = True,
         base_url: str | None = None,
     ) -> None:
         """*keep_space_data* off: what a Space writes to /data and /cache goes with its container."""
         self._worker_id = worker_id
+        self._build = build or BuildSettings()
         self._limit_defaults = limit_defaults or LimitDefaults()
         self._engine = Connection(base_url)
         self._networks = JobNetworks(self._engine, worker_id)
@@ -81,21 +84,29 @@ class ContainerEngine:
         cancel: Cancel,
         started: Callable[[ProcessIdentity | None], None],
     ) -> Prepared:
-        present = self.find_image(claim)
-        if present is not None:
-            output(f"Image {image_tag(claim)} is already here; nothing to build.\n".encode())
-            return Prepared(image_id=present)
+        plan = plan_build(claim, source, self._build)
+        image_id = self.find_image(claim, plan.tag)
+        if image_id is not None:
+            output(f"Image {plan.tag} is already here; nothing to build.\n".encode())
+            return Prepared(image_id=image_id, environment=self._environment_of(image_id))
         if self._builder is None:
             self._builder = ImageBuilder(find_build_tool())
         labels = labels_of(self._worker_id, JobFacts.of(claim), IMAGE)
-        image_id = self._builder.build(claim, source, labels=labels, output=output, cancel=cancel, started=started)
-        return Prepared(image_id=image_id)
+        image_id = self._builder.build(
+            plan, claim, source, labels=labels, output=output, cancel=cancel, started=started
+        )
+        return Prepared(image_id=image_id, environment=self._environment_of(image_id))
 
-    def find_image(self, claim: Claim) -> str | None:
+    def _environment_of(self, image_id: str) -> dict[str, str]:
+        with engine_errors():
+            said = self._engine().images.get(image_id).attrs["Config"].get("Env") or []
+        return {name: value for name, _, value in (entry.partition("=") for entry in said)}
+
+    def find_image(self, claim: Claim, tag: str) -> str | None:
         """The id of the image that an earlier build of the same inputs left, if it is ours. Raises EngineSilent."""
         try:
             with engine_errors():
-                image = self._engine().images.get(image_tag(claim))
+                image = self._engine().images.get(tag)
         except EngineSilent:
             raise
         except EngineError:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from gpu_worker.cuda_requirement import Driver, Unmet, unmet
+from tests.gpu_worker.control_plane import ControlPlane
+from tests.gpu_worker.images import DOCKERFILE, container_files
+from tests.gpu_worker.worker import WorkerProcess, eventually, make_repository
 
 OLD = Driver(cuda="12.4", version="550.54.15")
 # as the images of NVIDIA say it, shortened
@@ -53,3 +59,34 @@ def test_images_from_before_there_were_demands_say_it_by_their_cuda_version() ->
 def test_an_author_who_switched_the_demands_off_is_believed() -> None:
     assert unmet({"NVIDIA_REQUIRE_CUDA": "cuda>=99", "NVIDIA_DISABLE_REQUIRE": "1"}, OLD) is None
     assert unmet({"NVIDIA_REQUIRE_CUDA": "cuda>=99", "NVIDIA_DISABLE_REQUIRE": ""}, OLD) is not None
+
+
+@pytest.mark.docker
+def test_a_worker_with_an_older_driver_hands_the_job_back_before_it_starts_anything(
+    plane: ControlPlane, make_worker: Callable[..., WorkerProcess], tmp_path: Path
+) -> None:
+    machine = tmp_path / "gpus.json"
+    machine.write_text('{"gpus": [{"uuid": "GPU-51"}], "cuda_version": "12.4", "driver_version": "550.54.15"}')
+    demanding = DOCKERFILE.replace("EXPOSE 7860", "ENV NVIDIA_REQUIRE_CUDA=cuda>=12.8")
+    revision = make_repository(plane.git_root, "newest", container_files(Dockerfile=demanding))
+    make_worker(executor="docker", OPENFACE_SIMULATE_GPUS=str(machine)).start()
+
+    job = plane.queue_job("newest", revision, kind="gpu", gpus=["GPU-51"])
+    lease = eventually(lambda: plane.lease_of(job), what="the claim")
+    eventually(lambda: "declined" in lease.kinds(), what="the refusal")
+
+    told = lease.events[-1]
+    assert lease.kinds() == ["building", "declined"]
+    assert told["reason"] == "needs_cuda"
+    assert told["detail"] == "Its image needs CUDA 12.8 or newer; the driver of gpu1 has 12.4."
+
+
+@pytest.mark.docker
+def test_a_job_without_a_gpu_needs_no_driver(plane: ControlPlane, make_worker: Callable[..., WorkerProcess]) -> None:
+    demanding = DOCKERFILE.replace("EXPOSE 7860", "ENV NVIDIA_REQUIRE_CUDA=cuda>=99")
+    revision = make_repository(plane.git_root, "modest", container_files(Dockerfile=demanding))
+    make_worker(executor="docker").start()
+
+    job = plane.queue_job("modest", revision)
+
+    eventually(lambda: plane.state(job) == "running", what="running")

@@ -7,8 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from gpu_worker.build_errors import LastLines
+from gpu_worker.build_settings import BuildSettings
 from gpu_worker.errors import JobFailed
-from gpu_worker.images import _LastLines, dockerfile_of
+from gpu_worker.images import plan_build
 from gpu_worker.processes import plan_process
 
 NO_HOST = """#3 [internal] load metadata for docker.io/library/python:3.11-slim
@@ -46,7 +48,7 @@ executor failed running [/bin/sh -c pip install no-such-package]: exit code: 1
     ids=["registry out of reach", "no such image", "a step"],
 )
 def test_a_failed_build_says_what_failed(said: str, reason: str, sentence: str) -> None:
-    lines = _LastLines()
+    lines = LastLines()
     lines.add(said.encode())
 
     failure = lines.failure(1)
@@ -81,7 +83,7 @@ def test_a_dockerfile_that_is_no_file_has_its_own_sentence(
             (source / "Dockerfile").symlink_to(tmp_path)
 
     with pytest.raises(JobFailed) as failure:
-        dockerfile_of(SimpleNamespace(app_file=app_file), source)  # type: ignore[arg-type]
+        plan_build(SimpleNamespace(app_file=app_file), source, BuildSettings())  # type: ignore[arg-type]
 
     assert (failure.value.reason, failure.value.detail) == ("dockerfile_unusable", sentence)
 
