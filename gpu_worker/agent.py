@@ -307,6 +307,7 @@ class _Agent:
             runner.wish(Wish(HAND_BACK, HANDED_BACK))
 
     def _report_self(self, gateway_url: str) -> None:
+        picture = self._machine.newest
         report = SelfReport(
             pid=os.getpid(),
             version=__version__,
@@ -316,7 +317,7 @@ class _Agent:
             gateway_url=gateway_url,
             gateway=self._link.gateway,
             paused=self._link.paused_reason(),
-            no_gpu_jobs=None,
+            no_gpu_jobs=None if picture is None else picture.quiet,
         )
         try:
             self._self_report.write(report)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
+
 from gpu_worker.gpu_quiet import QUIET_AFTER_SECONDS, Quiet, others_mib
 from gpu_worker.protocol import ForeignProcess, Gpu, GpuUse
+from tests.gpu_worker.control_plane import ControlPlane
+from tests.gpu_worker.worker import WEB_APP, WorkerProcess, eventually, make_repository
 
 GAME = ForeignProcess(4711, "game.exe", 9000)
 DESKTOP = ForeignProcess(900, "Xorg", 400)
@@ -72,3 +78,25 @@ def test_it_stays_quiet_for_a_while_after_the_last_sign_of_use() -> None:
 
 def test_a_split_card_as_a_whole_says_nothing_of_its_use() -> None:
     assert reason(card(used=20000, mig=True)) is None
+
+
+def test_a_worker_whose_owner_plays_takes_cpu_jobs_only_and_tells_why(
+    plane: ControlPlane, make_worker: Callable[..., WorkerProcess], tmp_path: Path
+) -> None:
+    file = tmp_path / "gpus.json"
+    playing = {"uuid": "GPU-1", "total_vram_mib": 24564, "free_vram_mib": 14000,
+               "foreign": [{"pid": 4711, "name": "game.exe", "mib": 9000}]}  # fmt: skip
+    file.write_text(json.dumps({"gpus": [playing]}))
+    revision = make_repository(plane.git_root, "web", {"app.py": WEB_APP})
+    for_gpu = plane.queue_job("web", revision, kind="gpu", gpus=["GPU-1"], app_file="app.py")
+    for_cpu = plane.queue_job("web", revision, kind="cpu", app_file="app.py")
+    worker = make_worker(OPENFACE_SIMULATE_GPUS=str(file), QUIET_WHEN_GPU_BUSY="true").start()
+
+    eventually(lambda: plane.state(for_cpu) == "running", what="the CPU job")
+
+    assert plane.lease_of(for_gpu) is None
+    told = plane.registers[-1]["capabilities"]["gpu_paused_reason"]
+    assert told == "GPU 0 is in use by its owner: game.exe (pid 4711)."
+    assert plane.beats[-1]["accepting"] is True
+    status = worker.data_dir / "status.json"
+    assert json.loads(status.read_text())["no_gpu_jobs"] == told
