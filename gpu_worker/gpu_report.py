@@ -21,6 +21,8 @@ class GpuReport:
     cuda_version: str | None = None
     error: str | None = None
     """Why there is nothing to tell, in a sentence."""
+    broken: bool = False
+    """Whether there is a driver that ought to work; otherwise there is none, which is no fault."""
 
 
 class GpuProbe(Protocol):

@@ -41,6 +41,8 @@ _NO_LIBRARY = {
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "The NVIDIA driver was updated, but the kernel still runs the old one: "
     "no GPU can be used until this machine is restarted.",
 }
+# Answers that mean that there is no driver, so nothing that could be broken.
+_NO_DRIVER = frozenset({pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED})
 # Answers that say nothing about the health of a GPU: it lacks the feature, or we lack the right to ask.
 _HARMLESS = frozenset(
     {
@@ -106,8 +108,9 @@ class NvmlProbe:
     def _without_library(self, problem: Any) -> GpuReport:
         """Nothing can be asked. After an update of the driver the GPUs are named all the same, as not usable."""
         error = _NO_LIBRARY.get(problem.value) or f"The NVIDIA driver does not answer: {problem}."
+        broken = problem.value not in _NO_DRIVER
         if problem.value != pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
-            return GpuReport(error=error)
+            return GpuReport(error=error, broken=broken)
         known = self._driver.cards()
         gpus = [_unusable(card.uuid, index, card.model, error) for index, card in enumerate(known) if card.uuid]
         return GpuReport(gpus=tuple(gpus), count=len(known) or None, driver_version=self._driver.version(), error=error)

@@ -10,6 +10,7 @@ from typing import Any
 
 from gpu_worker.containers import ContainerEngine
 from gpu_worker.doctor.machine import disk_check
+from gpu_worker.doctor.reasons import reason_of
 from gpu_worker.errors import EngineError
 from gpu_worker.host import in_container
 from gpu_worker.images import find_build_tool
@@ -34,7 +35,7 @@ def ask() -> EngineFacts:
     try:
         return EngineFacts(ContainerEngine("doctor").describe())
     except EngineError as problem:
-        return EngineFacts({}, str(problem))
+        return EngineFacts({}, f"the container engine does not answer: {reason_of(problem)}")
 
 
 def engine(facts: EngineFacts) -> DoctorCheck:

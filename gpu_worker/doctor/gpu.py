@@ -59,8 +59,8 @@ def driver(look: DriverLook) -> DoctorCheck:
         if sick is not None:
             return DoctorCheck("driver", False, sick, "Restart this machine.")
         return DoctorCheck("driver", True, f"NVIDIA driver {report.driver_version or 'of unknown version'}{cuda}")
-    if report.gpus:
-        return DoctorCheck("driver", False, report.error, "Restart this machine.")
+    if report.broken:
+        return DoctorCheck("driver", False, report.error, "Restart this machine, and check with nvidia-smi.")
     if look.module_version is not None:
         return DoctorCheck(
             "driver",

@@ -10,6 +10,7 @@ import requests
 
 from gpu_worker.config import WorkerConfig
 from gpu_worker.data_dir import in_use
+from gpu_worker.doctor.reasons import reason_of
 from gpu_worker.errors import ConfigError
 from gpu_worker.protocol import DoctorCheck
 from gpu_worker.self_report import SelfReportFile
@@ -50,7 +51,7 @@ def _ask(config: WorkerConfig) -> tuple[DoctorCheck, requests.Response | None]:
     except requests.exceptions.SSLError as problem:
         return _untrusted(url, problem), None
     except requests.RequestException as problem:
-        return DoctorCheck(name, False, f"{url} does not answer: {_why(problem)}", _remedy(problem)), None
+        return DoctorCheck(name, False, f"{url} does not answer: {reason_of(problem)}", _remedy(problem)), None
     except OSError as problem:  # a bundle of authorities that cannot be read, or an answer that broke off
         return DoctorCheck(name, False, f"{url} cannot be asked: {problem}", "Look at OPENFACE_CA_FILE."), None
     if not _is_ours(body):
@@ -64,7 +65,7 @@ def _untrusted(url: str, problem: requests.exceptions.SSLError) -> DoctorCheck:
     return DoctorCheck(
         "control_plane",
         False,
-        f"the certificate of {url} is not trusted here: {_why(problem)}",
+        f"the certificate of {url} is not trusted here: {reason_of(problem)}",
         "Set OPENFACE_CA_FILE to the certificate authority's file, and use the name that the certificate is for.",
     )
 
@@ -74,15 +75,6 @@ def _is_ours(body: bytes) -> bool:
         return isinstance(json.loads(body).get("code"), str)
     except (ValueError, AttributeError):
         return False
-
-
-def _why(problem: requests.RequestException) -> str:
-    """The innermost reason, which is the one that people know: "Connection refused", "Name or service not known"."""
-    cause: BaseException = problem
-    while (inner := cause.__cause__ or cause.__context__) is not None:
-        cause = inner
-    text = getattr(cause, "strerror", None) or getattr(cause, "verify_message", None) or str(cause)
-    return str(text) or type(problem).__name__
 
 
 def _remedy(problem: requests.RequestException) -> str:

@@ -54,6 +54,7 @@ def test_the_command_tells_each_check_and_fails_where_one_is_bad(tmp_path: Path)
     assert (done.returncode, answer["ok"]) == (1, False)
     assert checks["data_dir"]["ok"] is True
     assert checks["engine"]["ok"] is False and "Docker" in checks["engine"]["remedy"]
+    assert checks["engine"]["detail"] == "the container engine does not answer: No such file or directory"
     assert checks["control_plane"]["detail"] == "OPENFACE_URL is not set"
     assert all(check["remedy"] for check in answer["checks"] if check["ok"] is False)
 
@@ -190,9 +191,14 @@ class TestTheGpus:
         sentence = "The driver was updated: no GPU can be used until this machine is restarted."
         sick = Gpu(uuid="GPU-aaaa", healthy=False, error=sentence)
 
-        check = gpu.driver(look(GpuReport((sick,), 1, error=sentence if error else None)))
+        check = gpu.driver(look(GpuReport((sick,), 1, error=sentence if error else None, broken=bool(error))))
 
-        assert (check.ok, check.remedy) == (False, "Restart this machine.")
+        assert (check.ok, str(check.remedy).startswith("Restart this machine")) == (False, True)
+
+    def test_a_driver_that_does_not_work_is_bad_also_where_no_gpu_is_known(self) -> None:
+        check = gpu.driver(look(GpuReport(error="This user may not use the NVIDIA driver.", broken=True)))
+
+        assert (check.ok, check.detail) == (False, "This user may not use the NVIDIA driver.")
 
     def test_a_sick_gpu_and_one_that_is_missing_are_bad(self) -> None:
         sick = Gpu(uuid="GPU-sick", healthy=False, error="The GPU is lost.")
