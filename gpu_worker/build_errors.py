@@ -54,7 +54,7 @@ class LastLines:
     def _full_disk(self) -> JobFailed | None:
         if _FULL.search(self._tail) is None:
             return None
-        return JobFailed("disk_full", "The disk of this worker is full: the image could not be built.")
+        return JobFailed("disk_full", "There was no space left for the image.")
 
     def _syntax_out_of_reach(self) -> JobFailed | None:
         """The line `# syntax=` names an image that knows how to read the rest; it is fetched first."""

@@ -46,14 +46,14 @@ def prepare(
         if failure.reason != "disk_full":
             raise
         removed = workshop.make_room()
-    output(f"The disk is full. Removed {removed} images that nobody needs now; trying once more.\n".encode())
+    output(f"The disk is full. Old images removed: {removed}. Trying once more.\n".encode())
     logger.warning("disk full", extra={"action": "disk_full", "lease": claim.lease, "images_removed": removed})
     try:
         return _once(workshop, claim, output, cancel, started, patiently)
     except JobFailed as failure:
         if failure.reason != "disk_full":
             raise
-        sentence = f"The disk of {workshop.worker_name} is full: {failure.detail}"
+        sentence = f"The disk of {workshop.worker_name} is full, also after a clean-up. {failure.detail}"
         raise JobFailed("disk_full", sentence) from failure
 
 
@@ -84,9 +84,9 @@ def _once(
 
 
 def _workplace(work_dir: Path, claim: Claim) -> Path:
-    """A new directory. The same one for each build of a repository, where no other job has it at the moment:
+    """A new directory; the same one for each build of a repository, unless another job has it at the moment.
 
-    the engine keeps a copy of each directory that it built from, and takes the same copy again for the same directory.
+    The engine keeps a copy of each directory that it built from, and goes on with that copy when it comes again.
     """
     work_dir.mkdir(parents=True, exist_ok=True)
     usual = work_dir / f"repository-{re.sub(r'[^A-Za-z0-9]+', '-', claim.repository_id)[:80]}"
