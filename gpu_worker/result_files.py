@@ -145,7 +145,7 @@ def members(stream: Iterator[bytes]) -> Iterator[tuple[tarfile.TarFile, tarfile.
 def path_problem(path: str) -> bool:
     """Whether the server would refuse the path."""
     names = path.split("/")
-    encoded = path.encode("utf-8", "surrogateescape")
+    encoded = path.encode("utf-8", "surrogatepass")
     return (
         "\\" in path
         or len(encoded) > MAX_PATH_BYTES
@@ -162,7 +162,7 @@ def path_to_show(path: str) -> str:
         "\N{REPLACEMENT CHARACTER}" if unicodedata.category(one) in _FORBIDDEN_CATEGORIES or one == "\\" else one
         for one in path
     )
-    return "/".join(name[:60] for name in shown.split("/") if name not in ("", ".", ".."))[:300] or "?"
+    return "/".join(name[:60] for name in shown.split("/") if name not in ("", ".", ".."))[:200].strip("/") or "?"
 
 
 def _reason(path: str, size: int, results: Results, quota: Quota) -> str:

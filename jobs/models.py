@@ -304,6 +304,7 @@ class Artifact(models.Model):
         JOB_QUOTA = "job_quota", "more than a job's results may be together"
         TOO_MANY_FILES = "too_many_files", "more files than a job may have"
         BAD_NAME = "bad_name", "a name that cannot be kept"
+        UNREADABLE = "unreadable", "it could not be read"
         STOPPED = "stopped", "the job was stopped before it was delivered"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)

@@ -68,9 +68,11 @@ def ordinal(number: int) -> str:
 
 
 def file_size(size: int) -> str:
-    """Return a size in bytes as "812 B", "3.4 kB", "1.2 MB"."""
+    """Return a size in bytes as "812 B", "3.4 kB", "1.2 MB", "2.1 GB"."""
     if size < 1000:
         return f"{size} B"
     if size < 1_000_000:
         return f"{size / 1000:.1f} kB"
-    return f"{size / 1_000_000:.1f} MB"
+    if size < 1_000_000_000:
+        return f"{size / 1_000_000:.1f} MB"
+    return f"{size / 1_000_000_000:.1f} GB"

@@ -44,6 +44,7 @@ class FrontMatter:
     app_file: str | None = None
     app_port: int | None = None
     startup_timeout_seconds: int | None = None
+    run_timeout_seconds: int | None = None
     prefix: Literal["keep", "strip"] | None = None
     rewrite_host: bool | None = None
     warnings: tuple[Advice, ...] = ()
@@ -242,6 +243,7 @@ _KEYS: dict[str, tuple[str, Callable[[_Scalar | None], Any]]] = {
     "app_file": ("app_file", _file),
     "app_port": ("app_port", _port),
     "startup_duration_timeout": ("startup_timeout_seconds", _duration),
+    "run_duration_timeout": ("run_timeout_seconds", _duration),
     "prefix": ("prefix", _one_of("keep", "strip")),
     "rewrite_host": ("rewrite_host", _flag),
 }

@@ -9,6 +9,7 @@ later jobs. The keys of the spec:
     startup_timeout_s   how long the port may take to answer; null: the worker's own limit
     environment         public variables (`environment.py`)
     prefix              "strip" or "keep": what the data plane does with /run/{owner}/{repo}
+    limits              run_timeout_s: how long a batch job may compute; null: without end
     rewrite_host        whether Host and Origin are sent as localhost
     warnings            advice for the owner about topics and README, as codes with figures (`advice.py`)
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import transaction
 from django.http import HttpRequest
@@ -102,6 +104,12 @@ def _repository_to_write(space: Space, user: Person) -> Repository:
     return repo
 
 
+def _run_timeout(front: FrontMatter) -> int | None:
+    """Return how many seconds a batch job may compute: the operator's limit, or less where the README asks for less."""
+    given = [limit for limit in (settings.OPENFACE_BATCH_TIME_LIMIT_SECONDS, front.run_timeout_seconds) if limit]
+    return min(given, default=None)
+
+
 def _spec(space: Space, front: FrontMatter, warnings: tuple[Advice, ...]) -> dict[str, Any]:
     """Return what the worker and the data plane are told. The row's own settings go before the README's."""
     port = space.app_port or front.app_port or DEFAULT_PORT
@@ -117,5 +125,6 @@ def _spec(space: Space, front: FrontMatter, warnings: tuple[Advice, ...]) -> dic
         "environment": app_environment(space, title=front.title, port=port, keep_prefix=keep),
         "prefix": "keep" if keep else "strip",
         "rewrite_host": rewrite,
+        "limits": {"run_timeout_s": _run_timeout(front)},
         "warnings": [warning.as_json() for warning in (*warnings, *front.warnings)],
     }

@@ -13,7 +13,7 @@ from jobs.line import COUNTED_PLACES
 from jobs.models import Job, LogChunk
 from jobs.states import JobState
 from jobs.waiting import why_waiting
-from spaces import advice, build_steps, log_lines, stage, topics, why, words
+from spaces import advice, build_steps, log_lines, results, stage, topics, why, words
 from spaces.access import visible_spaces
 from spaces.durations import ordinal
 from spaces.space_page import Person, SpacePage, newest_lease
@@ -50,9 +50,9 @@ def stage_context(page: SpacePage, user: Person) -> dict[str, Any]:
     if state in (JobState.COMPLETED, JobState.CANCELLED):
         told = "" if job.reason_code == "stopped" else words.reason(job.reason_code, job.reason)
         lines = _excerpt(job, "run") if job.mode == Job.Mode.BATCH else []
-        return {**empty, "stage": "idle", "reason": told, "excerpt": lines}
+        return {**empty, "stage": "idle", "reason": told, "excerpt": lines, "results": _results(page, job)}
     if state is JobState.FAILED:
-        return {**empty, "stage": "failed", **_failure(job)}
+        return {**empty, "stage": "failed", **_failure(job), "results": _results(page, job)}
     if state is JobState.QUEUED:
         return {**empty, "stage": "waiting", **_on_the_way(job, steps=[]), **_waiting(page, job, user)}
     if state in (JobState.STOPPING, JobState.UNAVAILABLE):
@@ -68,6 +68,13 @@ def _warnings(page: SpacePage) -> list[str]:
     if page.job is None or page.job.is_final:
         return [str(warning) for warning in topics.plan(page.space.topics).warnings]
     return [advice.worded(stored) for stored in page.job.spec.get("warnings", [])]
+
+
+def _results(page: SpacePage, job: Job) -> results.Shown | None:
+    """Return what a batch job left, or None."""
+    if job.mode != Job.Mode.BATCH:
+        return None
+    return results.of(page.space, job, limit=results.FILES_ON_THE_STAGE)
 
 
 def _on_the_way(job: Job, *, steps: list[build_steps.Step]) -> dict[str, Any]:

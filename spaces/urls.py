@@ -7,7 +7,7 @@ from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 from django.views.i18n import set_language
 
-from spaces import api, file_views, log_views, placement_views, queue_views, views
+from spaces import api, file_views, log_views, placement_views, queue_views, results_views, views
 
 urlpatterns = [
     path("", views.space_list, name="home"),
@@ -16,6 +16,7 @@ urlpatterns = [
     # Without a token: it sets a cookie of no consequence, and a token would need a session for every passer-by.
     path("language/", csrf_exempt(set_language), name="set_language"),
     path("api/v1/spaces/<str:owner>/<str:name>/status", api.status, name="api_space_status"),
+    path("api/v1/spaces/<str:owner>/<str:name>/results", results_views.results_api, name="api_space_results"),
     path("queue/", queue_views.queue_page, name="queue"),
     path("spaces/", views.space_list, name="space_list"),
     path("spaces/<str:owner>/<str:name>/", views.app, name="space"),
@@ -27,6 +28,7 @@ urlpatterns = [
     path("spaces/<str:owner>/<str:name>/logs/<uuid:lease_id>/<str:stream>.txt", log_views.download, name="space_log"),
     path("spaces/<str:owner>/<str:name>/placement/", placement_views.placement_tab, name="space_placement"),
     path("spaces/<str:owner>/<str:name>/activity/", views.history, name="space_activity"),
+    path("spaces/<str:owner>/<str:name>/results/", results_views.results_tab, name="space_results"),
     path("spaces/<str:owner>/<str:name>/files/", file_views.tree, name="space_files"),
     path("spaces/<str:owner>/<str:name>/files/<path:path>", file_views.tree, name="space_file"),
     path("spaces/<str:owner>/<str:name>/raw/<str:revision>/<path:path>", file_views.raw, name="space_raw"),

@@ -93,6 +93,7 @@ REASONS: Mapping[str, _StrPromise] = {
     "no_base_image": gettext_lazy("The base image could not be fetched."),
     "build_timeout": gettext_lazy("The build took longer than it may."),
     "startup_timeout": gettext_lazy("It did not answer on its port in time."),
+    "time_limit": gettext_lazy("It computed for longer than it may."),
     "exited": gettext_lazy("It ended by itself."),
     "oom_killed": gettext_lazy("It ran out of memory and was killed."),
     "building": gettext_lazy("The image is being built."),
@@ -396,6 +397,9 @@ REMEDIES: Mapping[str, _StrPromise] = {
     ),
     "process_lost": gettext_lazy("The machine was restarted, or somebody ended the process. Start again."),
     "build_timeout": gettext_lazy("Make the build shorter, or ask your operator for a longer limit."),
+    "time_limit": gettext_lazy(
+        "Make it shorter, or ask your operator for a longer limit. What it left in its results directory is kept."
+    ),
     "startup_timeout": gettext_lazy(
         "Let the app listen on 0.0.0.0 and the port that PORT names (7860 unless the README says otherwise)."
     ),

@@ -20,7 +20,7 @@ from workers.models import Worker
 from workers.reports import ClaimRequest
 
 DEFAULT_PORT = 7860
-LIMITS = ("memory_mib", "cpus", "pids", "shm_mib", "build_timeout_s")
+LIMITS = ("memory_mib", "cpus", "pids", "shm_mib", "build_timeout_s", "run_timeout_s")
 
 
 def claim(worker: Worker, request: ClaimRequest, *, key: str, data_url: str) -> dict[str, Any] | None:

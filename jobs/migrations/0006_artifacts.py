@@ -20,7 +20,7 @@ class Migration(migrations.Migration):
                 ('path', models.CharField(max_length=1024)),
                 ('size', models.PositiveBigIntegerField(blank=True, help_text='bytes; empty: not known', null=True)),
                 ('sha256', models.CharField(blank=True, max_length=64)),
-                ('left_out', models.CharField(blank=True, choices=[('file_too_large', 'larger than one result may be'), ('job_quota', "more than a job's results may be together"), ('too_many_files', 'more files than a job may have'), ('bad_name', 'a name that cannot be kept'), ('stopped', 'the job was stopped before it was delivered')], help_text='empty: it is kept', max_length=32)),
+                ('left_out', models.CharField(blank=True, choices=[('file_too_large', 'larger than one result may be'), ('job_quota', "more than a job's results may be together"), ('too_many_files', 'more files than a job may have'), ('bad_name', 'a name that cannot be kept'), ('unreadable', 'it could not be read'), ('stopped', 'the job was stopped before it was delivered')], help_text='empty: it is kept', max_length=32)),
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('job', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='artifacts', to='jobs.job')),
                 ('lease', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='artifacts', to='jobs.lease')),

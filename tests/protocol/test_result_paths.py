@@ -19,6 +19,9 @@ def test_the_worker_judges_a_path_as_the_server_does(path: str) -> None:
     assert path_problem(path) == bool(problem_of(path))
 
 
-@given(st.text(alphabet=st.characters()))
+@given(st.one_of(st.text(alphabet=st.characters()), NAMES.map("/".join)))
+@example("🐙" * 2000)
+@example("a\n/" * 500)
+@example("x" * 59 + "\n/" + "y" * 139 + "/z")
 def test_a_path_that_is_only_shown_is_one_that_the_server_can_keep(path: str) -> None:
     assert problem_of(path_to_show(path)) == ""

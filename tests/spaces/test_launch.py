@@ -334,3 +334,18 @@ def test_every_act_is_in_the_audit_log(owner: User) -> None:
     }
     assert events[0].after == {"job": str(first.pk), "revision": first.revision}
     assert events[2].after == {"jobs": [str(second.pk)]}
+
+
+@pytest.mark.parametrize(
+    ("operators", "readmes", "told"),
+    [(3600, "30m", 1800), (3600, "2h", 3600), (3600, None, 3600), (0, "30m", 1800), (0, None, None)],
+)
+def test_a_readme_can_only_shorten_what_a_batch_job_may_compute(
+    owner: User, settings: Settings, operators: int, readmes: str | None, told: int | None
+) -> None:
+    settings.OPENFACE_BATCH_TIME_LIMIT_SECONDS = operators
+    files = readme(f"run_duration_timeout: {readmes}") if readmes else {"Dockerfile": "FROM scratch\n"}
+
+    spec = launch.start(make_space("alice/bench", files=files, topics=["benchmark"]), user=owner).spec
+
+    assert spec["limits"] == {"run_timeout_s": told}

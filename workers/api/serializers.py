@@ -408,13 +408,14 @@ class RequirementsOut(Shared):
 
 
 class LimitsOut(Shared):
-    """null: the worker's own default; for stop_after_disconnect_s: never."""
+    """null: the worker's own default; for stop_after_disconnect_s: never; for run_timeout_s (batch): no limit."""
 
     memory_mib = serializers.IntegerField(allow_null=True, default=None)
     cpus = serializers.FloatField(allow_null=True, default=None)
     pids = serializers.IntegerField(allow_null=True, default=None)
     shm_mib = serializers.IntegerField(allow_null=True, default=None)
     build_timeout_s = serializers.FloatField(allow_null=True, default=None)
+    run_timeout_s = serializers.FloatField(allow_null=True, default=None)
     stop_after_disconnect_s = serializers.FloatField(allow_null=True, default=None)
 
 
