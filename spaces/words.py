@@ -83,6 +83,10 @@ REASONS: Mapping[str, _StrPromise] = {
     "commit_gone": gettext_lazy("The commit no longer exists in the repository."),
     "source_failed": gettext_lazy("The repository could not be fetched."),
     "git_lfs_missing": gettext_lazy("The repository uses Git LFS, and the worker has no git-lfs."),
+    "lfs_object_missing": gettext_lazy("A file is in Git LFS, and the server does not have its object."),
+    "submodule_refused": gettext_lazy("One of its submodules cannot be read here."),
+    "source_too_large": gettext_lazy("The repository is larger than the worker takes."),
+    "disk_full": gettext_lazy("The worker's disk is full, also after a clean-up."),
     "no_buildkit": gettext_lazy("The worker has no docker command line with BuildKit."),
     "engine_refused": gettext_lazy("The container engine refused."),
     "start_failed": gettext_lazy("The app could not be started."),
@@ -387,6 +391,14 @@ REMEDIES: Mapping[str, _StrPromise] = {
     "commit_gone": gettext_lazy("It was removed by a forced push. Start builds the newest commit there is."),
     "source_failed": gettext_lazy("The system log says what git said. Start again; ask your operator when it stays."),
     "git_lfs_missing": gettext_lazy("Ask your operator to install git-lfs on the worker, then start again."),
+    "lfs_object_missing": gettext_lazy("Push the objects with git lfs push --all, then start again."),
+    "submodule_refused": gettext_lazy(
+        "Let it be a repository of this server, by a relative address, that everybody may read who may push here."
+    ),
+    "source_too_large": gettext_lazy(
+        "Take out what the app does not need, or ask your operator for a higher limit on the worker."
+    ),
+    "disk_full": gettext_lazy("Ask your operator to make room on the worker's disk, then start again."),
     "no_buildkit": gettext_lazy("Ask your operator to install BuildKit (docker buildx) on the worker."),
     "engine_refused": gettext_lazy(
         "Ask your operator to look at the container engine of the worker, then start again."

@@ -166,7 +166,7 @@ def test_a_build_that_fills_the_disk_ends_well_if_old_images_made_room(
 
         def commit(mib: int) -> Claim:
             step = f'RUN ["/bin/busybox", "dd", "if=/dev/urandom", "of=/big", "bs=1048576", "count={mib}"]'
-            files = {
+            files: dict[str, str | bytes] = {
                 "Dockerfile": f"FROM scratch\nCOPY busybox /bin/busybox\n{step}\n",
                 "busybox": BUSYBOX.read_bytes(),
             }
