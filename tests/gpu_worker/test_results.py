@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from gpu_worker.agent import make_executor
+from gpu_worker.config import load
+from gpu_worker.journal import JobRecord
 from tests.gpu_worker.control_plane import ControlPlane, Lease
 from tests.gpu_worker.images import container_files
 from tests.gpu_worker.worker import WorkerProcess, eventually, make_repository
@@ -255,3 +259,26 @@ def test_a_server_that_knows_no_results_does_not_hold_the_job(plane: ControlPlan
 
     assert lease.state == "completed"
     assert "results: the control plane does not take any" in system(lease)
+
+
+@pytest.mark.docker
+def test_the_worker_goes_on_looking_while_a_containers_files_are_read(plane: ControlPlane, make_worker: Make) -> None:
+    """The engine answers no inspect of a container meanwhile; the inventory of a heartbeat must not wait for that."""
+    worker = make_worker(executor="docker").start()
+    lease = Kind("docker").job(plane, worker, "printf x > $R/x; exec sleep 300")
+    eventually(lambda: lease.state == "running", what="running")
+    engine = make_executor(load(worker.environment), str(plane.worker_id))
+    [found] = engine.inventory()
+    runtime = engine.find(JobRecord(found.facts))
+    assert runtime is not None
+    reading = runtime.results()
+    assert reading is not None
+    with closing(reading):
+        next(reading)
+        beats = len(plane.beats)
+        assert [one.status for one in engine.inventory()] == ["running"]
+        eventually(lambda: len(plane.beats) > beats + 3, what="heartbeats")
+        assert plane.beats[-1]["accepting"]
+        assert [hold["lease"] for hold in plane.beats[-1]["holds"]] == [lease.id]
+
+    assert runtime.state().status == "running"  # the engine answers again
