@@ -53,7 +53,8 @@ def _must_suit_the_driver(job: Job, claim: Claim, prepared: Prepared) -> None:
     driver = job.workshop.driver()
     lacking = unmet(prepared.environment, driver) if claim.gpus else None
     if lacking is not None:
-        raise JobDeclined("needs_cuda", lacking.sentence(job.workshop.worker_name, driver))
+        sentence = lacking.sentence(job.workshop.worker_name, driver)
+        raise JobDeclined("needs_cuda", sentence, cuda=lacking.cuda)
 
 
 def _await_renewal(job: Job) -> None:

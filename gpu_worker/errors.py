@@ -100,10 +100,12 @@ class JobFailed(WorkerError):
 class JobDeclined(WorkerError):
     """This worker gives the job back uncounted."""
 
-    def __init__(self, reason: str, detail: str | None = None) -> None:
+    def __init__(self, reason: str, detail: str | None = None, *, cuda: str | None = None) -> None:
         super().__init__(detail or reason)
         self.reason = reason
         self.detail = detail
+        self.cuda = cuda
+        """The least version of CUDA that would have done, where that is the reason."""
 
 
 class JobInterrupted(WorkerError):

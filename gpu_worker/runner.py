@@ -154,7 +154,8 @@ class JobRunner:
             deliver_results(job)
             job.tell("failed", reason=failure.reason, detail=detail)
         except JobDeclined as declined:
-            job.tell("declined", reason=declined.reason, detail=declined.detail)
+            needed = {"cuda": declined.cuda} if declined.cuda else {}
+            job.tell("declined", reason=declined.reason, detail=declined.detail, **needed)
         except AlreadyTold:
             pass
         except JobInterrupted:

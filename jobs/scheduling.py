@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from jobs import vram
+from jobs import cuda, vram
 from jobs.vram import GpuOffer, Held, Obstacle, Share, gigabytes, needed_memory
 
 __all__ = [
@@ -63,6 +63,7 @@ class WorkerOffer:
     gateway_ok: bool = True
     gateway_detail: str = ""
     features: frozenset[str] = frozenset()
+    cuda_version: str = ""  # of the driver; "" where it is not known
     free_gpu_slots: int = 0
     free_cpu_slots: int = 0
     gpus: tuple[GpuOffer, ...] = ()
@@ -143,7 +144,15 @@ def _not_this_worker(offer: WorkerOffer, spec: RequirementSpec) -> Refusal | Non
         return Refusal("no_gpu_jobs", f"{offer.name} takes no GPU jobs.", never=True)
     if known and spec.kind == "cpu" and max(offer.cpu_slots, offer.free_cpu_slots) < 1:
         return Refusal("no_cpu_jobs", f"{offer.name} takes no CPU jobs.", never=True)
-    missing = sorted(set(spec.features) - offer.features)
+    least = cuda.least(spec.features)
+    if least is not None and cuda.is_older(offer.cuda_version, least):
+        return Refusal(
+            "cuda_too_old",
+            f"{offer.name} has CUDA {offer.cuda_version}; {least} is needed.",
+            never=True,
+            facts={"has": offer.cuda_version, "needed": least},
+        )
+    missing = sorted(cuda.without(spec.features) - offer.features)
     if missing:
         names = ", ".join(missing)
         return Refusal("feature_missing", f"{offer.name} does not offer {names}.", never=True, facts={"missing": names})

@@ -74,6 +74,7 @@ def _offer(worker: Worker, gpus: Iterable[GpuOffer], entries: Books) -> WorkerOf
         gateway_ok=bool(worker.gateway_url) and worker.gateway_status == Worker.Gateway.OK,
         gateway_detail=gateway_sentence(worker),
         features=frozenset(worker.features),
+        cuda_version=str(worker.capabilities.get("cuda_version") or ""),
         free_gpu_slots=max(0, worker.max_gpu_jobs - entries.taken[worker.pk, Requirement.Kind.GPU]),
         free_cpu_slots=max(0, worker.max_cpu_jobs - entries.taken[worker.pk, Requirement.Kind.CPU]),
         gpus=tuple(gpus),

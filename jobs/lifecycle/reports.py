@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,11 +12,13 @@ from typing import Any
 from django.apps import apps
 from django.db import transaction
 
+from jobs import cuda
 from jobs import logs as log_rows
 from jobs.clock import database_now
 from jobs.errors import EventGap, IllegalTransition, SupersededSession
 from jobs.lifecycle.transition import Cause, lock_job, move, own_lease, write_event
 from jobs.models import Job, Lease
+from jobs.requirements import requirement_row, spec_of
 from jobs.sessions import is_current
 from jobs.states import Event, JobState
 from jobs.switch import is_withheld
@@ -194,6 +197,10 @@ def _facts(job: Job, lease: Lease, report: Report, event: Event) -> dict[str, An
     facts: dict[str, Any] = {}
     if image_id := report.data.get("image_id"):
         facts["image_id"] = str(image_id)[:128]
+    if report.kind == "declined" and (version := report.data.get("cuda")):
+        needs = spec_of(job.requirement)
+        more = dataclasses.replace(needs, features=cuda.needing(needs.features, str(version)))
+        facts["requirement_id"] = requirement_row(more).pk  # or this worker takes it again, for ever
     if report.kind == "exited":
         code = report.data.get("code")
         facts |= {"exit_code": code, "oom_killed": bool(report.data.get("oom_killed"))}

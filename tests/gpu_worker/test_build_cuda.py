@@ -77,7 +77,7 @@ def test_a_worker_with_an_older_driver_hands_the_job_back_before_it_starts_anyth
 
     told = lease.events[-1]
     assert lease.kinds() == ["building", "declined"]
-    assert told["reason"] == "needs_cuda"
+    assert (told["reason"], told["cuda"]) == ("needs_cuda", "12.8")
     assert told["detail"] == "Its image needs CUDA 12.8 or newer; the driver of gpu1 has 12.4."
 
 

@@ -45,6 +45,7 @@ def test_each_reason_for_waiting_has_few_words_for_a_card() -> None:
         "no_gpu_jobs",
         "no_cpu_jobs",
         "feature_missing",
+        "cuda_too_old",
         "too_few_gpus",
     }
     never_alone |= {"worker_revoked"}  # these make "no worker fits", or are of the named worker

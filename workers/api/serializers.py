@@ -300,6 +300,7 @@ class FailedIn(EventHead):
 class DeclinedIn(EventHead):
     reason = Word(choices=["shutdown", "gpu_gone", "disk_floor", "needs_cuda", "paused"])
     detail = Text(clip=1024, **OPTIONAL)
+    cuda = Text(clip=16, **OPTIONAL)
 
 
 class StoppedIn(EventHead):
