@@ -13,15 +13,17 @@ from typing import Any, cast
 import pytest
 
 from gpu_worker import disk, garbage
+from gpu_worker.config import load
 from gpu_worker.containers import ContainerEngine
 from gpu_worker.disk import GIB, MIB, DiskFloor, usual_floor
-from gpu_worker.errors import JobFailed
+from gpu_worker.errors import ConfigError, JobFailed
 from gpu_worker.executor import Prepared
 from gpu_worker.housekeeping import Housekeeping
 from gpu_worker.machine import Picture
 from gpu_worker.preparing import prepare
 from gpu_worker.protocol import Claim
 from gpu_worker.source import SourceFetcher
+from gpu_worker.source_limits import SourceLimits
 from gpu_worker.workshop import Workshop
 from tests.gpu_worker.control_plane import ControlPlane
 from tests.gpu_worker.images import BUSYBOX
@@ -196,3 +198,22 @@ def test_a_build_that_fills_the_disk_ends_well_if_old_images_made_room(
         subprocess.run(["docker", "rmi", f"openface/r-hello:last-good-{WORKER[:8]}"], check=True, capture_output=True)
         assert keeping.tidy(picture(root, tmp_path))
         assert keeping.reason(picture(root, tmp_path)) is None
+
+
+# --- the settings ----------------------------------------------------------------------------------------------------
+
+URL = {"OPENFACE_URL": "http://openface.lan:8090"}
+
+
+def test_limits_and_floor_are_settings_with_defaults_that_suit_most() -> None:
+    usual = load(URL)
+    given = load({**URL, "DISK_FLOOR_MIB": "0", "MAX_SOURCE_MIB": "7", "MAX_SOURCE_FILES": "8", "MAX_LFS_MIB": "0"})
+
+    assert (usual.disk_floor_mib, usual.source_limits) == (None, SourceLimits(4096, 100_000, 51_200))
+    assert (given.disk_floor_mib, given.source_limits) == (0, SourceLimits(7, 8, 0))
+
+
+@pytest.mark.parametrize("name", ["DISK_FLOOR_MIB", "MAX_SOURCE_MIB", "MAX_SOURCE_FILES", "MAX_LFS_MIB"])
+def test_a_limit_that_is_no_number_is_named(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{name} is '5 GiB'; it is a whole number from \d to \d+\.$"):
+        load({**URL, name: "5 GiB"})
