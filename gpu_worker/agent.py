@@ -169,6 +169,7 @@ class _Agent:
             contact_at=lambda: self._link.contact_at or self._started_at,
             on_final=self._on_final,
             make_room=lambda: len(self._housekeeping.empty()),
+            gpu_watch_seconds=config.gpu_watch_seconds,
             unknown_lease_seconds=config.unknown_lease_seconds,
         )
         self._started_at = time.monotonic()

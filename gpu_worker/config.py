@@ -21,6 +21,7 @@ from gpu_worker.source_limits import SourceLimits
 DEFAULT_TOKEN_FILE = Path("/run/secrets/openface-worker-enrollment-token")
 DEFAULT_DATA_DIR = Path("/data")
 DEFAULT_GATEWAY_PORT = 8787
+DEFAULT_GPU_WATCH_SECONDS = 180
 DEFAULT_UNKNOWN_LEASE_SECONDS = 24 * 3600  # a day for an operator to look at it, or to restore a newer database
 EXECUTORS = ("docker", "process")
 _MOST_MIB = 1024**4  # an exbibyte: only a slip of the hand is above it
@@ -43,6 +44,8 @@ class WorkerConfig:
     simulate_gpus: Path | None = None
     quiet_above_mib: int | None = None
     """No GPU job is taken while others use more of a GPU; 0: more than a desktop needs; None: whatever they use."""
+    gpu_watch_seconds: int = DEFAULT_GPU_WATCH_SECONDS
+    """How often it is asked inside a running container whether its GPU is still there; 0: never."""
     limit_defaults: LimitDefaults = field(default_factory=LimitDefaults)
     """For jobs that bring no limits of their own."""
     keep_space_data: bool = True
@@ -89,6 +92,7 @@ def load(
         executor=_executor(merged),
         simulate_gpus=_existing_file(merged, "OPENFACE_SIMULATE_GPUS"),
         quiet_above_mib=_quiet_above(merged),
+        gpu_watch_seconds=_number(merged, "GPU_WATCH_SECONDS", DEFAULT_GPU_WATCH_SECONDS, highest=24 * 3600),
         limit_defaults=_limit_defaults(merged),
         keep_space_data=_flag(merged, "KEEP_SPACE_DATA", default=True),
         unknown_lease_seconds=_number(

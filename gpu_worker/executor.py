@@ -78,6 +78,13 @@ class Runtime(Protocol):
         """``address:port`` of its listening sockets, None where they cannot be seen; for the diagnosis."""
         ...
 
+    def execute(self, argv: Sequence[str]) -> tuple[int | None, bytes]:
+        """Run a short program beside the app, in its surroundings: exit code and output; (None, …) where it cannot.
+
+        Waits for its end, as long as a call to the engine may take. Raises EngineError.
+        """
+        ...
+
     def results(self, path: str = "") -> Generator[bytes, None, None] | None:
         """A tar of what a batch job left in its results directory, or of the one file *path* in it; None: nothing.
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from enum import Enum
 
 PROBE = ("nvidia-smi", "-L")
-EVERY_SECONDS = 180.0
-TIMEOUT_SECONDS = 20.0
 LOST_SENTENCE = "The app runs, but its GPU is lost inside the container; a restart of the app brings it back."
 
 # What a shell or the engine says of a program that is not there, or cannot run in this image (126, 127); an engine that

@@ -227,6 +227,9 @@ class ProcessRuntime:
     def listening(self) -> Sequence[str] | None:
         return None  # the namespace is the host's: its sockets say nothing about this app
 
+    def execute(self, argv: Sequence[str]) -> tuple[int | None, bytes]:
+        return None, b""  # nothing surrounds it that the machine itself does not see
+
     def results(self, path: str = "") -> Generator[bytes, None, None] | None:
         return tar_of(self._run / RESULTS, path)
 

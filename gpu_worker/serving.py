@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from gpu_worker.ending import ended, exited, halt
 from gpu_worker.errors import EngineError, JobFailed
-from gpu_worker.executor import Runtime
+from gpu_worker.executor import Runtime, RuntimeState
+from gpu_worker.gpu_sight import LOST_SENTENCE, PROBE
+from gpu_worker.gpu_watch import GpuWatch
 from gpu_worker.job import Job
 from gpu_worker.process_identity import boot_id
 from gpu_worker.readiness import answers_http, answers_tcp, unanswered
@@ -51,6 +53,9 @@ def await_ready(job: Job, runtime: Runtime) -> None:
 def serve(job: Job, runtime: Runtime) -> None:
     """Until the running app ends. Raises JobFailed, JobInterrupted."""
     refusals = 0
+    watch = GpuWatch(
+        lambda: runtime.execute(PROBE), every_seconds=job.workshop.gpu_watch_seconds if job.facts.gpus else 0
+    )
     while True:
         job.wishes.raise_if_made()
         _raise_if_cut_off(job)
@@ -63,25 +68,37 @@ def serve(job: Job, runtime: Runtime) -> None:
             exited(job, state)
             return
         job.open_route(runtime)
+        watch.look()
         if job.facts.mode == "service":
             answers = state.status == "running" and job.answers(runtime, answers_tcp)
             refusals = 0 if answers else refusals + 1
             if not answers:
                 job.forget_address()
-            _judge(
-                job,
-                healthy=answers,
-                certain=answers or refusals >= UNHEALTHY_AFTER or state.status == "paused",
-                detail="paused" if state.status == "paused" else f"nothing answers on port {job.facts.port}",
-            )
+            certain = answers or refusals >= UNHEALTHY_AFTER or state.status == "paused"
+            if certain:
+                _judge(job, _ailment(job, state, answers=answers, gpu_lost=watch.lost))
         job.wishes.made.wait(min(LONGEST_WATCH_SECONDS, job.workshop.intervals().heartbeat_seconds))
 
 
-def _judge(job: Job, *, healthy: bool, certain: bool, detail: str) -> None:
-    if not certain or healthy == job.healthy:
+def _ailment(job: Job, state: RuntimeState, *, answers: bool, gpu_lost: bool) -> tuple[str, str] | None:
+    """What ails a running app, as a code and in words; None: nothing."""
+    if state.status == "paused":
+        return "paused", "paused"
+    if not answers:
+        return "no_answer", f"nothing answers on port {job.facts.port}"
+    return ("gpu_lost", LOST_SENTENCE) if gpu_lost else None
+
+
+def _judge(job: Job, ailment: tuple[str, str] | None) -> None:
+    """Tell when an app falls ill, and when it is well again."""
+    healthy = ailment is None
+    if healthy == job.healthy:
         return
-    if job.healthy is not None or not healthy:
-        job.tell("health", healthy=healthy, detail=None if healthy else detail)
+    if ailment is not None:
+        reason, detail = ailment
+        job.tell("health", healthy=False, reason=reason, detail=detail)
+    elif job.healthy is not None:
+        job.tell("health", healthy=True, detail=None)
     job.healthy = healthy
 
 

@@ -43,5 +43,7 @@ class Workshop:
     on_final: Callable[[Final], None]
     make_room: Callable[[], int]
     """Remove own images that nobody needs now, because the disk is full; how many. Waits for the engine."""
+    gpu_watch_seconds: float
+    """How often it is asked inside a container whether its GPU is still there; 0: never."""
     unknown_lease_seconds: float
     """For how long an app is kept whose lease the control plane does not know."""

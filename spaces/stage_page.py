@@ -13,7 +13,7 @@ from jobs.line import COUNTED_PLACES
 from jobs.models import Job, LogChunk
 from jobs.states import JobState
 from jobs.waiting import why_waiting
-from spaces import advice, build_steps, log_lines, results, stage, topics, why, words
+from spaces import advice, ailment, build_steps, log_lines, results, stage, topics, why, words
 from spaces.access import visible_spaces
 from spaces.durations import ordinal
 from spaces.space_page import Person, SpacePage, newest_lease
@@ -46,7 +46,7 @@ def stage_context(page: SpacePage, user: Person) -> dict[str, Any]:
     if state is JobState.RUNNING:
         if job.mode == Job.Mode.BATCH:  # it computes and ends: there is no app to frame
             return {**empty, "stage": "computing", **_on_the_way(job, steps=[]), **_excerpts(job)}
-        return {**empty, "stage": "running"}
+        return {**empty, "stage": "running", "ailment": ailment.of(job)}
     if state in (JobState.COMPLETED, JobState.CANCELLED):
         told = "" if job.reason_code == "stopped" else words.reason(job.reason_code, job.reason)
         lines = _excerpt(job, "run") if job.mode == Job.Mode.BATCH else []

@@ -70,6 +70,10 @@ REASONS: Mapping[str, _StrPromise] = {
     "claim_answer_lost": gettext_lazy("The worker does not have it; it goes back to the line."),
     "container_lost": gettext_lazy("Its container is gone from the worker."),
     "vram_exceeded": gettext_lazy("It uses more GPU memory than it reserved."),
+    "app_well": gettext_lazy("It answers again."),
+    "app_silent": gettext_lazy("Nothing answers on its port."),
+    "app_frozen": gettext_lazy("Its container is paused on the machine."),
+    "app_lost_gpu": gettext_lazy("It runs, but its GPU is lost inside its container; a restart brings it back."),
     # reported by workers
     "host_rebooted": gettext_lazy("The machine was restarted; the same image starts again."),
     "shutdown": gettext_lazy("The worker was shut down before it began to serve."),

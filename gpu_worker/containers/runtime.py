@@ -85,6 +85,14 @@ class ContainerRuntime:
         pid = self._inspect().attrs["State"].get("Pid")
         return listening_sockets(int(pid)) if pid else None
 
+    def execute(self, argv: Sequence[str]) -> tuple[int | None, bytes]:
+        with engine_errors():
+            api = self._engine().api
+            started = api.exec_create(self._id, list(argv))["Id"]
+            output = api.exec_start(started)
+            code = api.exec_inspect(started)["ExitCode"]
+        return code, output
+
     def results(self, path: str = "") -> Generator[bytes, None, None] | None:
         return results.read(self._engine, self._id, path)
 

@@ -16,6 +16,7 @@ from jobs import cuda
 from jobs import logs as log_rows
 from jobs.clock import database_now
 from jobs.errors import EventGap, IllegalTransition, SupersededSession
+from jobs.lifecycle.health import note_health
 from jobs.lifecycle.transition import Cause, lock_job, move, own_lease, write_event
 from jobs.models import Job, Lease
 from jobs.requirements import requirement_row, spec_of
@@ -166,7 +167,8 @@ def _check_session(worker_id: uuid.UUID, session: int) -> None:
 
 def _apply(job: Job, lease: Lease, report: Report, *, now: datetime) -> None:
     if report.kind == "health":
-        return  # liveness is in the heartbeat's holds; health alone moves nothing
+        note_health(job, lease, report.data, seq=report.seq)  # it moves nothing
+        return
     event = _event(job, report)
     cause = _cause(lease, report)
     if event is Event.RUNNING and job.state == JobState.UNAVAILABLE and is_withheld(lease):

@@ -101,6 +101,20 @@ def test_a_container_sees_only_its_gpu(plane: ControlPlane, make_worker: Make, e
     assert [(other["pid"], other["mib"]) for other in shared["foreign"]] == [(os.getpid(), 512)]
 
 
+def test_a_gpu_that_is_lost_inside_a_running_container_is_told(
+    plane: ControlPlane, make_worker: Make, engine: GpuEngine
+) -> None:
+    make_worker(executor="docker", GPU_WATCH_SECONDS="1", **engine.environment).start()
+    lease = started(plane, kind="gpu", gpus=["GPU-aaaa"])
+    root = Path("/proc", str(container_of(engine, lease)["State"]["Pid"]), "root")
+
+    (root / "etc/stub-nvml.txt").unlink()  # as a reload of systemd takes the device away
+
+    eventually(lambda: lease.kinds()[-1] == "health", what="the news")
+    assert (lease.events[-1]["healthy"], lease.events[-1]["reason"]) == (False, "gpu_lost")
+    assert "a restart of the app brings it back" in lease.events[-1]["detail"]
+
+
 def test_a_job_without_a_gpu_sees_none_whatever_its_image_asks_for(
     plane: ControlPlane, make_worker: Make, engine: GpuEngine
 ) -> None:

@@ -283,6 +283,7 @@ class RunningIn(EventHead):
 
 class HealthIn(EventHead):
     healthy = Flag()
+    reason = Text(clip=64, **OPTIONAL)
     detail = Text(clip=1024, **OPTIONAL)
 
 

@@ -1,0 +1,99 @@
+"""An app that runs and is ill: what ails it stands under its frame and in the history, until it is well again."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from jobs.models import Job, JobEvent
+from tests.factories import GpuWorkerFactory, UptimeFactory
+from tests.spaces.pages import runs
+from tests.spaces.pages.runs import Attempt
+from tests.spaces.repositories import make_space
+
+pytestmark = pytest.mark.django_db
+
+SPACE = "/spaces/alice/lab/"
+LOST = "It runs, but its GPU is lost inside its container; a restart brings it back."
+
+
+@pytest.fixture
+def running() -> Attempt:
+    UptimeFactory()
+    worker = GpuWorkerFactory.create(name="atlas", gpus=[{}])
+    runs.submit(make_space("alice/lab", topics=("space", "gpu")), requirement=runs.GPU)
+    return runs.claim(worker).to_running()
+
+
+def under_the_frame(client: Client) -> str:
+    return str(client.get(SPACE).context["ailment"])
+
+
+def history(client: Client) -> list[tuple[str, bool]]:
+    [run] = client.get(f"{SPACE}activity/").context["runs"]
+    return [(move.reason, move.warning) for move in run.moves]
+
+
+@pytest.mark.parametrize(
+    ("reason", "sentence"),
+    [
+        ("gpu_lost", LOST),
+        ("paused", "Its container is paused on the machine."),
+        ("no_answer", "Nothing answers on its port."),
+        (None, "Nothing answers on its port."),
+        ("of_a_newer_worker", "Nothing answers on its port."),
+    ],
+)
+def test_what_ails_it_is_said_and_its_state_stays(
+    running: Attempt, alice: Client, reason: str | None, sentence: str
+) -> None:
+    running.report("health", healthy=False, reason=reason, detail="said by a worker")
+
+    assert under_the_frame(alice) == sentence
+    assert sentence in alice.get(SPACE).content.decode()
+    assert history(alice)[0] == (sentence, True)
+    assert Job.objects.get().state == "running"
+
+
+def test_an_app_that_is_well_again_is_said_so_and_nothing_ails_it(running: Attempt, alice: Client) -> None:
+    running.report("health", healthy=False, reason="no_answer").report("health", healthy=True)
+
+    assert under_the_frame(alice) == ""
+    assert history(alice)[0] == ("It answers again.", False)
+
+
+def test_nothing_ails_an_app_that_was_never_ill(running: Attempt, alice: Client) -> None:
+    assert under_the_frame(alice) == ""
+
+
+def test_what_ailed_it_before_a_reboot_ails_it_no_more(running: Attempt, alice: Client) -> None:
+    running.report("health", healthy=False, reason="gpu_lost")
+
+    running.report("starting", reason="host_rebooted").report("running", image_id="sha256:3f", gpus=[])
+
+    assert under_the_frame(alice) == ""
+
+
+def test_it_is_told_in_the_readers_language(running: Attempt, alice: Client) -> None:
+    running.report("health", healthy=False, reason="gpu_lost")
+
+    page = alice.get(SPACE, headers={"Accept-Language": "ja"}).content.decode()
+
+    assert "コンテナ内で GPU が失われました" in page and LOST not in page
+
+
+def test_a_repeated_report_is_told_once(running: Attempt) -> None:
+    running.report("health", healthy=False, reason="gpu_lost")
+    running.seq -= 1
+
+    running.report("health", healthy=False, reason="gpu_lost")
+
+    assert JobEvent.objects.filter(event="app_health").count() == 1
+
+
+def test_health_says_nothing_of_a_job_that_is_stopped(running: Attempt) -> None:
+    Job.objects.update(state="stopping")
+
+    running.report("health", healthy=False, reason="no_answer")
+
+    assert not JobEvent.objects.filter(event="app_health").exists()
