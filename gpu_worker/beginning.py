@@ -23,6 +23,7 @@ def begin(job: Job, claim: Claim) -> Runtime:
     job.tell("building")
     prepared = _build(job, claim)
     job.record.image_id = prepared.image_id
+    job.workshop.journal.save(job.record, durable=False)  # so that a clean-up by hand knows that it is wanted
     _must_suit_the_driver(job, claim, prepared)
     _await_renewal(job)
     job.enter("starting")

@@ -114,9 +114,14 @@ class Journal:
     def __init__(self, data_dir: Path) -> None:
         self._dir = data_dir / "jobs"
         self._dir.mkdir(parents=True, exist_ok=True)
+        self._trouble: str | None = None
 
     def save(self, record: JobRecord, *, durable: bool = True) -> None:
-        """Write the record; *durable* off for log positions, whose loss costs nothing but a repeat."""
+        """Write the record; *durable* off for log positions, whose loss costs nothing but a repeat.
+
+        A disk that takes nothing is told in the log and not raised: what the journal lacks is missed only after a
+        crash, and a job that died of it now would leave an app behind that nobody can stop.
+        """
         with record.lock:
             content = {
                 "facts": asdict(record.facts),
@@ -134,7 +139,20 @@ class Journal:
                 "pending": [event.wire() for event in record.pending],
                 "marks": {name: asdict(mark) for name, mark in record.marks.items()},
             }
-            write_private(self._path(record.facts.lease), json.dumps(content, indent=1), durable=durable)
+            try:
+                write_private(self._path(record.facts.lease), json.dumps(content, indent=1), durable=durable)
+            except OSError as problem:
+                self._say(problem.strerror or str(problem))
+            else:
+                self._say(None)
+
+    def _say(self, trouble: str | None) -> None:
+        """Log a change, not each repetition."""
+        if trouble and trouble != self._trouble:
+            logger.error(
+                "journal cannot be written; jobs go on", extra={"action": "journal_unwritable", "problem": trouble}
+            )
+        self._trouble = trouble
 
     def drop(self, lease: str) -> None:
         self._path(lease).unlink(missing_ok=True)
