@@ -7,8 +7,8 @@ import threading
 from gpu_worker.errors import JobFailed
 from gpu_worker.executor import Runtime
 from gpu_worker.job import AlreadyTold, Job
-from gpu_worker.process_identity import boot_id
 from gpu_worker.protocol import Instruction
+from gpu_worker.revival import revived
 from gpu_worker.wishes import STOP, Wish
 
 POLL_SECONDS = 0.2
@@ -62,10 +62,10 @@ def adopt(job: Job, confirmation: Confirmation) -> Runtime:
     job.wishes.raise_if_made()
     state = job.state(runtime)
     job.say(f"adopted after a restart of the worker · {runtime.reference} · {state.status}")
-    if state.status == "exited" and record.boot_id != boot_id() and job.facts.mode == "service":
-        _start_again(job, runtime, "host_rebooted")
-    elif state.status == "created":
+    if state.status == "created":
         job.patiently(runtime.start)  # the former process died between create and start
+    elif job.facts.mode == "service":
+        revived(job, runtime, state)
     return runtime
 
 
@@ -74,12 +74,3 @@ def _begin_to_report(job: Job, instruction: Instruction | None) -> None:
         if instruction is not None:
             job.report.resume(next_seq=instruction.next_seq, log_offsets=instruction.log_offsets)
         job.report.start()
-
-
-def _start_again(job: Job, runtime: Runtime, reason: str) -> None:
-    """The machine was restarted: same lease, same container, so same image."""
-    job.close_route()
-    job.enter("starting")
-    job.tell("starting", reason=reason, image_id=runtime.image_id)
-    job.forget_address()
-    job.patiently(runtime.start)

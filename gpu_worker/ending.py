@@ -16,17 +16,12 @@ def exited(job: Job, state: RuntimeState) -> None:
     job.ended_by_itself = True
     job.close_route()
     job.finish_output()
-    job.say(ended(state))
+    sentence = job.ended(state)
+    job.say(sentence)
     deliver_results(job)  # in the phase "running": the next process would go on here
     job.enter("exited")
     if job.report is not None:
-        job.report.exited(code=state.exit_code, oom_killed=state.oom_killed)
-
-
-def ended(state: RuntimeState) -> str:
-    """How it ended, as the beginning of a sentence."""
-    code = "" if state.exit_code is None else f" with code {state.exit_code}"
-    return f"The app ended{code}" + (", out of memory" if state.oom_killed else "")
+        job.report.exited(code=state.exit_code, oom_killed=state.oom_killed, detail=sentence)
 
 
 def end_by_wish(job: Job) -> None:

@@ -20,7 +20,6 @@ class RuntimeState:
     status: str
     exit_code: int | None = None
     oom_killed: bool = False
-    restarting_engine: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,6 +92,10 @@ class Runtime(Protocol):
         """
         ...
 
+    def news(self) -> Sequence[str]:
+        """What the app met at its limits since the last call, as sentences for its owner. Raises EngineError."""
+        ...
+
     def stop(self, grace_seconds: float) -> None:
         """SIGTERM, grace, SIGKILL; nothing of it runs afterwards. Nothing to do is fine."""
         ...
@@ -136,6 +139,13 @@ class Executor(Protocol):
 
     def note_good(self, record: JobRecord) -> None:
         """The app has come to run: what it was made from is worth keeping. Never fails."""
+        ...
+
+    def incarnation(self) -> str | None:
+        """Another one after each restart of the engine, which may end apps; None where that cannot be told.
+
+        Raises EngineError.
+        """
         ...
 
     def inventory(self) -> list[Found]:

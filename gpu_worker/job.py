@@ -30,6 +30,7 @@ _T = TypeVar("_T")
 
 ENGINE_RETRY_SECONDS = 1.0
 SHUTDOWN_DELIVERY_SECONDS = 5.0
+LAST_LINE_CHARACTERS = 500
 
 
 class Detached(Exception):
@@ -115,6 +116,7 @@ class Job:
         self.record.phase, self.record.found_ended = phase, False
         if phase == "starting":
             self.record.boot_id = boot_id()
+            self.record.engine = self._engine_now()
         self.workshop.journal.save(self.record)
 
     def note_failure(self, reason: str, detail: str) -> None:
@@ -134,14 +136,28 @@ class Job:
         self.runtime = runtime
         self.record.image_id = runtime.image_id
         self.record.boot_id = self.record.boot_id or boot_id()
+        self.record.engine = self.record.engine or self._engine_now()
         self.workshop.journal.save(self.record)
+        self.follow_output(runtime)
+
+    def follow_output(self, runtime: Runtime) -> None:
+        """Read the app's output from where the log is; again after each start of the app."""
+        mark = self.record.marks.get("run")
+        after = self._output.position if self._output is not None else mark.position if mark is not None else None
         if self.report is not None:
-            self._output = OutputPump(runtime, self.report.stream("run"), self.record.marks.get("run"))
+            self._output = OutputPump(runtime, self.report.stream("run"), after=after)
 
     def finish_output(self) -> None:
         """Wait for the last words of an app that has ended."""
         if self._output is not None:
             self._output.finish()
+
+    def ended(self, state: RuntimeState) -> str:
+        """How the app ended, for people, with its last line. Call it after `finish_output`."""
+        code = "" if state.exit_code is None else f" with code {state.exit_code}"
+        sentence = f"The app ended{code}" + (", out of memory." if state.oom_killed else ".")
+        last = self._output.last_line() if self._output is not None else None
+        return sentence if last is None else f"{sentence} Its last line: {self.masked(last)[:LAST_LINE_CHARACTERS]}"
 
     def state(self, runtime: Runtime) -> RuntimeState:
         """The app's state; while the engine is silent, the state it was last known in: running."""
@@ -201,6 +217,12 @@ class Job:
                 if self.wishes.is_for(SHUTDOWN):
                     self.detach()
                 time.sleep(ENGINE_RETRY_SECONDS)
+
+    def _engine_now(self) -> str | None:
+        try:
+            return self.workshop.executor.incarnation()
+        except EngineError:
+            return None
 
     def note_engine(self, problem: EngineError) -> None:
         logger.warning(

@@ -91,6 +91,9 @@ class JobRecord:
     runtime_token_sha256: str = ""
     image_id: str | None = None
     boot_id: str = ""
+    """Of the machine, when the app was started last."""
+    engine: str | None = None
+    """Incarnation of the container engine, likewise."""
     child: ProcessIdentity | None = None
     """A running build or pip: ended by the next start of the worker if we die first."""
     process: ProcessIdentity | None = None
@@ -129,6 +132,7 @@ class Journal:
                 "image_id": record.image_id,
                 "runtime_token_sha256": record.runtime_token_sha256,
                 "boot_id": record.boot_id,
+                "engine": record.engine,
                 "next_seq": record.next_seq,
                 "last_event": record.last_event,
                 "unknown_seconds": record.unknown_seconds,
@@ -182,6 +186,7 @@ def _record(content: Mapping[str, Any]) -> JobRecord:
         image_id=content["image_id"],
         runtime_token_sha256=content["runtime_token_sha256"],
         boot_id=content["boot_id"],
+        engine=content.get("engine"),
         next_seq=content["next_seq"],
         last_event=content["last_event"],
         unknown_seconds=content.get("unknown_seconds", 0.0),

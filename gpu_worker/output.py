@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 
 from gpu_worker.errors import EngineError
 from gpu_worker.executor import Runtime
-from gpu_worker.log_shipping import LogStream, Mark
+from gpu_worker.log_shipping import LogStream
 
 logger = logging.getLogger(__name__)
 
+CONTROLS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]")
+TAIL_BYTES = 4096  # of the output, for the sentence about the app's end
 LAST_WORDS_SECONDS = 5.0  # an engine hands the rest over within this, or never
 
 
 class OutputPump:
-    def __init__(self, runtime: Runtime, stream: LogStream, after: Mark | None) -> None:
-        """*after*: where the log goes on after a restart of the worker."""
-        self._runtime, self._stream, self._after = runtime, stream, after
+    def __init__(self, runtime: Runtime, stream: LogStream, *, after: str | None) -> None:
+        """*after*: the position in the app's output from which the log goes on."""
+        self._runtime, self._stream = runtime, stream
+        self.position = after
+        """How far the output is read."""
+        self._tail = b""
         self._thread = threading.Thread(target=self._run, name=f"output-{runtime.reference}", daemon=True)
         self._thread.start()
 
@@ -25,11 +31,20 @@ class OutputPump:
         """Wait for the last output of an app that has ended."""
         self._thread.join(LAST_WORDS_SECONDS)
 
+    def last_line(self) -> str | None:
+        """The last line that says something, as a terminal would show it. Not masked."""
+        for line in reversed(self._tail.decode(errors="replace").splitlines()):
+            if shown := CONTROLS.sub("", line).strip():
+                return shown
+        return None
+
     def _run(self) -> None:
-        never, after = threading.Event(), self._after.position if self._after else None
+        never = threading.Event()
         try:
-            for data, position in self._runtime.follow(after, never):
+            for data, position in self._runtime.follow(self.position, never):
                 self._stream.write(data, position=position)
+                self.position = position
+                self._tail = (self._tail + data)[-TAIL_BYTES:]
         except EngineError as problem:
             logger.info(
                 "output ended",

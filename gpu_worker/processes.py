@@ -146,6 +146,9 @@ class ProcessExecutor:
     def note_good(self, record: JobRecord) -> None:
         pass  # an environment is kept by its requirements
 
+    def incarnation(self) -> str | None:
+        return None
+
     def inventory(self) -> list[Found]:
         found = []
         for run in sorted(self._runs.iterdir()):
@@ -232,6 +235,9 @@ class ProcessRuntime:
 
     def results(self, path: str = "") -> Generator[bytes, None, None] | None:
         return tar_of(self._run / RESULTS, path)
+
+    def news(self) -> Sequence[str]:
+        return ()  # it has no limits
 
     def stop(self, grace_seconds: float) -> None:
         self._signal(signal.SIGTERM)

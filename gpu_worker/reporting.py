@@ -83,10 +83,10 @@ class JobReport:
             self._journal.save(self._record)
         self._wake.set()
 
-    def exited(self, *, code: int | None, oom_killed: bool) -> None:
+    def exited(self, *, code: int | None, oom_killed: bool, detail: str | None = None) -> None:
         """The end of the app, with the length of each log so that the server knows when it has them whole."""
         ends = {name: stream.length for name, stream in self._streams.items()}
-        self.event("exited", code=code, oom_killed=oom_killed, log_ends=ends)
+        self.event("exited", code=code, oom_killed=oom_killed, log_ends=ends, detail=detail)
 
     def resume(self, *, next_seq: int | None, log_offsets: Mapping[str, int] | None) -> None:
         """After a restart: go on where the server says it is."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from gpu_worker.ending import ended, exited, halt
+from gpu_worker.ending import exited, halt
 from gpu_worker.errors import EngineError, JobFailed
 from gpu_worker.executor import Runtime, RuntimeState
 from gpu_worker.gpu_sight import LOST_SENTENCE, PROBE
 from gpu_worker.gpu_watch import GpuWatch
 from gpu_worker.job import Job
+from gpu_worker.limit_news import LimitNews
 from gpu_worker.process_identity import boot_id
 from gpu_worker.readiness import answers_http, answers_tcp, unanswered
+from gpu_worker.revival import revived
 from gpu_worker.wishes import DEFAULT_GRACE_SECONDS
 
 STARTUP_TIMEOUT_SECONDS = 1800.0
@@ -35,7 +37,9 @@ def await_ready(job: Job, runtime: Runtime) -> None:
         if state.status == "exited":
             if job.facts.mode == "batch":
                 break
-            raise JobFailed("exited_before_ready", ended(state) + " before it answered.")
+            if not revived(job, runtime, state):
+                raise _ended_early(job, state)
+            deadline = time.monotonic() + limit
         if job.facts.mode == "batch" or job.answers(runtime, answers_http):
             break
         if time.monotonic() > deadline:
@@ -52,7 +56,7 @@ def await_ready(job: Job, runtime: Runtime) -> None:
 
 def serve(job: Job, runtime: Runtime) -> None:
     """Until the running app ends. Raises JobFailed, JobInterrupted."""
-    refusals = 0
+    refusals, limits = 0, LimitNews(job, runtime)
     watch = GpuWatch(
         lambda: runtime.execute(PROBE), every_seconds=job.workshop.gpu_watch_seconds if job.facts.gpus else 0
     )
@@ -64,11 +68,14 @@ def serve(job: Job, runtime: Runtime) -> None:
         state = job.state(runtime)
         if state.status == "gone":
             raise JobFailed("container_lost", "The app's container was removed by somebody else.")
-        if state.status == "exited":
+        if state.status == "exited" and not revived(job, runtime, state):
             exited(job, state)
             return
+        if job.record.phase == "starting":
+            await_ready(job, runtime)
         job.open_route(runtime)
         watch.look()
+        limits.look()
         if job.facts.mode == "service":
             answers = state.status == "running" and job.answers(runtime, answers_tcp)
             refusals = 0 if answers else refusals + 1
@@ -87,6 +94,11 @@ def _ailment(job: Job, state: RuntimeState, *, answers: bool, gpu_lost: bool) ->
     if not answers:
         return "no_answer", f"nothing answers on port {job.facts.port}"
     return ("gpu_lost", LOST_SENTENCE) if gpu_lost else None
+
+
+def _ended_early(job: Job, state: RuntimeState) -> JobFailed:
+    job.finish_output()
+    return JobFailed("oom_killed" if state.oom_killed else "exited_before_ready", job.ended(state))
 
 
 def _judge(job: Job, ailment: tuple[str, str] | None) -> None:

@@ -76,6 +76,7 @@ REASONS: Mapping[str, _StrPromise] = {
     "app_lost_gpu": gettext_lazy("It runs, but its GPU is lost inside its container; a restart brings it back."),
     # reported by workers
     "host_rebooted": gettext_lazy("The machine was restarted; the same image starts again."),
+    "engine_restarted": gettext_lazy("The container engine was restarted; the same image starts again."),
     "shutdown": gettext_lazy("The worker was shut down before it began to serve."),
     "gpu_gone": gettext_lazy("The GPU it was to use is gone."),
     "disk_floor": gettext_lazy("The worker's disk is too full."),

@@ -12,7 +12,7 @@ from docker.types import DeviceRequest, LogConfig, Mount
 
 from gpu_worker.build_settings import BuildSettings
 from gpu_worker.commands import Cancel
-from gpu_worker.containers.connection import Conflict, Connection, engine_errors
+from gpu_worker.containers.connection import Conflict, Connection, Missing, engine_errors
 from gpu_worker.containers.image_store import ImageStore
 from gpu_worker.containers.labels import (
     FACTS_LABEL,
@@ -216,6 +216,14 @@ class ContainerEngine:
         with engine_errors():
             matches = self._ours(f"{LEASE_LABEL}={record.facts.lease}")
         return self._runtime(matches[0], record.facts) if matches else None
+
+    def incarnation(self) -> str | None:
+        """When the engine made its default network: at each of its starts. Unknown where it has none."""
+        try:
+            with engine_errors():
+                return str(self._engine().networks.get("bridge").attrs["Created"])
+        except Missing:
+            return None
 
     def inventory(self) -> list[Found]:
         # One call, from the engine's list: an inspect of each would wait for whoever reads files of one of them.

@@ -11,6 +11,7 @@ from docker.models.containers import Container
 from gpu_worker.commands import Cancel
 from gpu_worker.containers import results
 from gpu_worker.containers.connection import Connection, Missing, engine_errors
+from gpu_worker.containers.limit_watch import LimitWatch
 from gpu_worker.containers.log_follower import follow_log
 from gpu_worker.containers.networks import JobNetworks
 from gpu_worker.errors import EngineError, EngineSilent, JobFailed
@@ -26,6 +27,7 @@ class ContainerRuntime:
     def __init__(self, engine: Connection, networks: JobNetworks, container: Container, facts: JobFacts) -> None:
         self._engine, self._networks, self._facts = engine, networks, facts
         self._id = str(container.id)
+        self._limits = LimitWatch(engine, self._id)
         image = container.attrs.get("Image") or container.attrs.get("ImageID")
         self._image_id = image if isinstance(image, str) else None
 
@@ -95,6 +97,9 @@ class ContainerRuntime:
 
     def results(self, path: str = "") -> Generator[bytes, None, None] | None:
         return results.read(self._engine, self._id, path)
+
+    def news(self) -> Sequence[str]:
+        return self._limits.news()
 
     def stop(self, grace_seconds: float) -> None:
         state = self.state()

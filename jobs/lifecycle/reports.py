@@ -25,7 +25,8 @@ from jobs.states import Event, JobState
 from jobs.switch import is_withheld
 
 MAX_REASON_CHARS = 4000
-REBOOTED = "host_rebooted"
+# Why a worker starts a running app anew, under the same lease.
+RESTARTS = frozenset({"host_rebooted", "engine_restarted"})
 
 PLAIN_KINDS = {
     "building": Event.BUILDING,
@@ -185,7 +186,7 @@ def _apply(job: Job, lease: Lease, report: Report, *, now: datetime) -> None:
 def _event(job: Job, report: Report) -> Event | None:
     """What a report means for the job, or None where we do not know the kind (a newer worker may)."""
     if report.kind == "starting":
-        return Event.REBOOTED if report.data.get("reason") == REBOOTED else Event.STARTING
+        return Event.REBOOTED if report.data.get("reason") in RESTARTS else Event.STARTING
     if report.kind == "exited":
         succeeded = job.mode == Job.Mode.BATCH and report.data.get("code") == 0
         return Event.FINISHED if succeeded else Event.BROKE

@@ -123,6 +123,7 @@ def test_events_carry_the_fields_of_their_kind() -> None:
     assert events[4].data == {
         "code": 137,
         "oom_killed": True,
+        "detail": "The app ended with code 137, out of memory. Its last line: Loading the model",
         "log_ends": {"build": 18211, "run": 36, "system": 120},
     }
 

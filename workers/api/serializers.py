@@ -290,6 +290,7 @@ class HealthIn(EventHead):
 class ExitedIn(EventHead):
     code = Whole(min_value=-INT, allow_null=True)
     oom_killed = Flag()
+    detail = Text(clip=4096, **OPTIONAL)
     log_ends = LogOffsets(required=False)
 
 
