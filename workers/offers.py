@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,8 +34,8 @@ def offers_for(worker_ids: list[uuid.UUID] | None, *, rows: Sequence[Worker] | N
     chosen = Worker.objects.filter(revoked_at=None) if worker_ids is None else Worker.objects.filter(pk__in=worker_ids)
     workers = list(chosen if rows is None else rows)
     entries = books.read([worker.pk for worker in workers])
-    gpus = _gpu_offers(workers, entries, claiming=rows is not None)
-    return [_offer(worker, gpus.get(worker.pk, []), entries) for worker in workers]
+    gpus, on_gpus = _gpu_offers(workers, entries, claiming=rows is not None)
+    return [_offer(worker, gpus[worker.pk], entries, on_gpus[worker.pk]) for worker in workers]
 
 
 def gateway_sentence(worker: Worker) -> str:
@@ -57,8 +57,15 @@ def gateway_sentence(worker: Worker) -> str:
             return "it has not been reached yet"
 
 
-def _offer(worker: Worker, gpus: Iterable[GpuOffer], entries: Books) -> WorkerOffer:
+def _offer(worker: Worker, gpus: Iterable[GpuOffer], entries: Books, on_gpus: set[str]) -> WorkerOffer:
+    """`on_gpus`: the leases whose processes the worker sees on its GPUs.
+
+    A container on hold takes a place too, as the worker counts; where it uses no GPU, one for CPU jobs.
+    """
     online = worker.is_online(now=entries.now, up_since=entries.up_since)
+    strays = set(worker.foreign_leases)
+    taken = Counter({kind: entries.taken[worker.pk, kind] for kind in Requirement.Kind})
+    taken += Counter({Requirement.Kind.GPU: len(strays & on_gpus), Requirement.Kind.CPU: len(strays - on_gpus)})
     return WorkerOffer(
         worker_id=worker.pk,
         name=worker.name,
@@ -75,8 +82,8 @@ def _offer(worker: Worker, gpus: Iterable[GpuOffer], entries: Books) -> WorkerOf
         gateway_detail=gateway_sentence(worker),
         features=frozenset(worker.features),
         cuda_version=str(worker.capabilities.get("cuda_version") or ""),
-        free_gpu_slots=max(0, worker.max_gpu_jobs - entries.taken[worker.pk, Requirement.Kind.GPU]),
-        free_cpu_slots=max(0, worker.max_cpu_jobs - entries.taken[worker.pk, Requirement.Kind.CPU]),
+        free_gpu_slots=max(0, worker.max_gpu_jobs - taken[Requirement.Kind.GPU]),
+        free_cpu_slots=max(0, worker.max_cpu_jobs - taken[Requirement.Kind.CPU]),
         gpus=tuple(gpus),
         offline_since=None if online else worker.last_seen_at,
         gpu_slots=worker.max_gpu_jobs,
@@ -98,7 +105,10 @@ class _Card:
     reporters: list[Gpu] = field(default_factory=list)
 
 
-def _gpu_offers(workers: Sequence[Worker], entries: Books, *, claiming: bool) -> dict[uuid.UUID, list[GpuOffer]]:
+def _gpu_offers(
+    workers: Sequence[Worker], entries: Books, *, claiming: bool
+) -> tuple[dict[uuid.UUID, list[GpuOffer]], dict[uuid.UUID, set[str]]]:
+    """What each worker's GPUs offer, and which leases use any of them."""
     by_id = {worker.pk: worker for worker in workers}
     gpus, cards = _look(by_id, entries)
     twins = sorted(gpu_uuid for gpu_uuid, card in cards.items() if len(card.reporters) > 1)
@@ -106,10 +116,12 @@ def _gpu_offers(workers: Sequence[Worker], entries: Books, *, claiming: bool) ->
         _lock_cards(twins)
         gpus, cards = _look(by_id, entries)  # a statement after the lock: it sees what the other one reserved
     offers: dict[uuid.UUID, list[GpuOffer]] = defaultdict(list)
+    leases: dict[uuid.UUID, set[str]] = defaultdict(set)
     for gpu in gpus:
         worker, card = by_id[gpu.worker_id], cards[gpu.uuid]
         offers[worker.pk].append(_gpu_offer(gpu, worker, card.held, card.reporters))
-    return offers
+        leases[worker.pk].update(str(entry.get("lease")) for entry in gpu.ours)
+    return offers, leases
 
 
 def _look(worker_ids: Collection[uuid.UUID], entries: Books) -> tuple[list[Gpu], dict[str, _Card]]:

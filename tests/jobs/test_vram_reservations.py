@@ -156,6 +156,20 @@ def test_a_container_on_hold_counts_as_foreign_use() -> None:
     assert offer.gpus[0].foreign == ((0, "a container on hold", 9_000),)
 
 
+def test_containers_on_hold_take_places_as_their_worker_counts_them() -> None:
+    on_a_card, elsewhere = str(uuid.uuid4()), str(uuid.uuid4())
+    worker = GpuWorkerFactory.create(
+        max_gpu_jobs=3,
+        max_cpu_jobs=2,
+        foreign_leases=[on_a_card, elsewhere],
+        gpus=[{"ours": [{"lease": on_a_card, "mib": 9_000}]}, {"uuid": "GPU-b"}],
+    )
+
+    (offer,) = offers.offers_for([worker.pk])
+
+    assert (offer.free_gpu_slots, offer.free_cpu_slots) == (2, 1)
+
+
 def test_memory_that_a_crash_left_behind_keeps_a_card_from_being_given_as_a_whole() -> None:
     gpu_job()
 
