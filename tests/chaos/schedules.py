@@ -29,7 +29,7 @@ MACHINE = st.sampled_from(range(len(MACHINES)))
 LOSS = st.sampled_from([Loss.NONE, Loss.NONE, Loss.NONE, Loss.ANSWER, Loss.REQUEST])
 PICK = st.integers(0, 5)
 SECONDS = st.sampled_from([5, 40, 100, 130, 400])
-CHOICE = st.sampled_from(["go", "go", "go", "go", "fail", "decline"])
+CHOICE = st.sampled_from(["go", "go", "go", "go", "fail"])
 ACT = st.sampled_from(["drain", "resume", "disable", "enable"])
 
 PLACE: st.SearchStrategy[str | int] = st.sampled_from(["automatic", "cpu", "gpu", *range(len(MACHINES))])
@@ -155,6 +155,9 @@ class Schedule(RuleBasedStateMachine):
     @step(space=SPACE, steps=st.integers(0, 4))
     def run(self, space: int, steps: int) -> None:
         """The usual way: start, claim, and so many steps towards running."""
+        self._run(space, steps)
+
+    def _run(self, space: int, steps: int) -> None:
         self.world.start(space)
         self.world.watch()
         for worker in self.world.workers:
@@ -185,6 +188,11 @@ class Schedule(RuleBasedStateMachine):
         for worker, chosen in self._picked(task):
             for _ in range(3):
                 self._work(worker, chosen, "go", loss)
+
+    @step(task=PICK, loss=LOSS)
+    def hand_back(self, task: int, loss: Loss) -> None:
+        for worker, chosen in self._picked(task):
+            self._work(worker, chosen, "decline", loss)
 
     def _picked(self, number: int) -> list[tuple[SimulatedWorker, Task]]:
         """One of the jobs that machines have in hand; none where there is none."""
@@ -219,6 +227,24 @@ class Schedule(RuleBasedStateMachine):
         for task in worker.tasks():
             self._work(worker, task)
         worker.beat()
+
+    @step(space=SPACE, times=st.integers(2, 3))
+    def nobody_comes_far(self, space: int, times: int) -> None:
+        """Whoever takes the job is cut off until its lease expires; the one before comes back meanwhile."""
+        self.world.start(space)
+        self.world.watch()
+        lost: SimulatedWorker | None = None
+        for _ in range(times):
+            for worker in [worker for worker in self.world.workers if worker is not lost]:
+                worker.reachable = True
+                worker.beat()
+                for task in worker.tasks():
+                    self._work(worker, task)
+                if self.world.claim(worker) is not None:
+                    lost, worker.reachable = worker, False
+                    self.world.pass_time(130)
+                    self.world.watch()
+                    break
 
     @step(machine=MACHINE, loss=LOSS)
     def beat(self, machine: int, loss: Loss) -> None:
@@ -333,6 +359,18 @@ class Schedule(RuleBasedStateMachine):
     @step()
     def dump(self) -> None:
         self.world.take_snapshot()
+
+    @step(space=SPACE, steps=st.integers(0, 4), work=st.booleans())
+    def forgotten_by_a_restore(self, space: int, steps: int, work: bool) -> None:
+        """A dump is taken, a Space comes so far, and then the dump is put back: only machines know of it."""
+        self.world.take_snapshot()
+        self._run(space, steps)
+        self.world.watch()
+        self.world.put_back()
+        for worker in self.world.workers:
+            worker.beat()
+            for task in worker.tasks() if work else ():
+                self._work(worker, task)
 
     @precondition(lambda self: self.world.snapshot is not None)
     @step()

@@ -245,13 +245,13 @@ class SimulatedWorker:
     # --- one step of one job -----------------------------------------------------------------------------------
 
     def work(self, task: Task, choice: str = "go", loss: Loss = Loss.NONE) -> None:
-        """Do the next thing for this job and report it. `choice`: "go", "fail" or "decline" where it may."""
+        """Do the next thing for this job and report it. `choice`: "go", "fail" where it may, or "decline"."""
         if not self.alive or not self.inventory_done or not task.confirmed or not self.engine_answers:
             return
-        if task.on_hold:
-            return  # kept as it is, for an operator to look at
         if task.wish == "lost":
             self._forget(task)
+        elif task.on_hold:
+            return  # kept as it is, for an operator to look at
         elif task.phase == "exited":
             self.send(task, loss)
             if not task.pending or task.wish == "lost":
@@ -271,8 +271,9 @@ class SimulatedWorker:
             self.containers.pop(task.lease, None)
             task.tell("failed", reason="build_failed", detail="It does not build.")
             task.phase = "exited"
-        elif task.phase in ("leased", "building") and choice == "decline":
-            task.tell("declined", reason="shutdown")
+        elif choice == "decline":  # a build at shutdown, or whatever runs when the machine's owner wants it back
+            self.containers.pop(task.lease, None)
+            task.tell("declined", reason="paused" if container else "shutdown")
             task.phase = "exited"
         elif task.phase == "leased":
             task.phase = "building"
@@ -385,6 +386,8 @@ class SimulatedWorker:
             if task is None:
                 continue
             task.on_hold = each.want == "hold"
+            if task.on_hold and task.phase in ("leased", "building"):
+                task.wish = "lost"  # nobody could give it its place in the line
             if each.want == "remove":
                 task.wish = "lost"
                 self.told_to_remove.add(each.lease)

@@ -19,6 +19,7 @@ from jobs.states import ACTIVE, COMING, FINAL, SERVING, Event, JobState
 MARGIN_MIB = 512
 SUBMITTED = "submitted"
 PLACED = "placed"  # an operator gave a queued job other needs
+HEALTH = "app_health"  # a running app fell ill, or is well again
 TOWARDS_STOPPED = (JobState.STOPPING, JobState.COMPLETED, JobState.CANCELLED)
 HANDED_BACK = (Event.DECLINED, Event.LOST, Event.CUT_OFF, Event.STOPPED)
 
@@ -106,6 +107,9 @@ class History:
             if name == PLACED:
                 assert event["from"] == to == self.states.get(job) == JobState.QUEUED, f"{event} of what does not wait"
                 self.last[job] = name
+                continue
+            if name == HEALTH:
+                assert event["from"] == to == self.states.get(job), f"{event} moved a job"
                 continue
             if name == SUBMITTED:
                 assert job not in self.states and to is JobState.QUEUED, f"a second start of job {job}"
