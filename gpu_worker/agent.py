@@ -34,6 +34,7 @@ from gpu_worker.heartbeat import Heartbeat
 from gpu_worker.holdings import Holdings
 from gpu_worker.housekeeping import Housekeeping
 from gpu_worker.inventory import record_from_labels, take_inventory
+from gpu_worker.house_calls import HouseCalls
 from gpu_worker.journal import JobFacts, JobRecord, Journal
 from gpu_worker.link import Link
 from gpu_worker.machine import Machine
@@ -214,6 +215,7 @@ class _Agent:
             "heartbeat": lambda: self._heartbeat.run(self._stop),
             "claims": lambda: self._claims.run(self._stop),
             "signals": lambda: self._listener.run(self._stop),
+            "doctor": lambda: HouseCalls(self._config, tell=self._link.examined).run(self._stop),
         }
         threads = [threading.Thread(target=body, name=name, daemon=True) for name, body in bodies.items()]
         for thread in threads:

@@ -22,6 +22,7 @@ DEFAULT_TOKEN_FILE = Path("/run/secrets/openface-worker-enrollment-token")
 DEFAULT_DATA_DIR = Path("/data")
 DEFAULT_GATEWAY_PORT = 8787
 DEFAULT_GPU_WATCH_SECONDS = 180
+DEFAULT_DOCTOR_SECONDS = 300
 DEFAULT_UNKNOWN_LEASE_SECONDS = 24 * 3600  # a day for an operator to look at it, or to restore a newer database
 EXECUTORS = ("docker", "process")
 _MOST_MIB = 1024**4  # an exbibyte: only a slip of the hand is above it
@@ -44,6 +45,8 @@ class WorkerConfig:
     simulate_gpus: Path | None = None
     quiet_above_mib: int | None = None
     """No GPU job is taken while others use more of a GPU; 0: more than a desktop needs; None: whatever they use."""
+    doctor_seconds: int = DEFAULT_DOCTOR_SECONDS
+    """How often this machine is examined anew while the worker runs; 0: only at its start."""
     gpu_watch_seconds: int = DEFAULT_GPU_WATCH_SECONDS
     """How often it is asked inside a running container whether its GPU is still there; 0: never."""
     limit_defaults: LimitDefaults = field(default_factory=LimitDefaults)
@@ -92,6 +95,7 @@ def load(
         executor=_executor(merged),
         simulate_gpus=_existing_file(merged, "OPENFACE_SIMULATE_GPUS"),
         quiet_above_mib=_quiet_above(merged),
+        doctor_seconds=_number(merged, "DOCTOR_SECONDS", DEFAULT_DOCTOR_SECONDS, highest=24 * 3600),
         gpu_watch_seconds=_number(merged, "GPU_WATCH_SECONDS", DEFAULT_GPU_WATCH_SECONDS, highest=24 * 3600),
         limit_defaults=_limit_defaults(merged),
         keep_space_data=_flag(merged, "KEEP_SPACE_DATA", default=True),

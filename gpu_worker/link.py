@@ -41,6 +41,8 @@ class Link:
         self._lock = threading.Lock()
         self._beat = 0
         self._capabilities_sent: JsonObject | None = None
+        self._doctor: list[JsonObject] | None = None
+        """What the doctor found since it was told last; None: nothing new."""
         self.intervals: Intervals = DEFAULT_INTERVALS
         self.standing = "open"
         self.gateway: str | None = None
@@ -68,6 +70,11 @@ class Link:
             self._capabilities_sent, self._beat = capabilities, 0
         self._take(desired, asked_at)
 
+    def examined(self, checks: Sequence[DoctorCheck]) -> None:
+        """The doctor was here again: the next heartbeat tells."""
+        with self._lock:
+            self._doctor = [check.wire() for check in checks]
+
     def beat(self) -> None:
         """One heartbeat, from the newest picture of the machine; never waits for engine or driver."""
         picture = self._machine.picture(self.intervals.heartbeat_seconds)
@@ -77,6 +84,7 @@ class Link:
             self._beat += 1
             beat = self._beat
             changed = capabilities != self._capabilities_sent
+            doctor = self._doctor
         body: JsonObject = {
             "beat": beat,
             "accepting": reason is None,
@@ -87,10 +95,14 @@ class Link:
         }
         if changed:
             body["capabilities"] = capabilities
+        if doctor is not None:
+            body["doctor"] = doctor
         asked_at = time.monotonic()
         desired = self._client.heartbeat(body, read_timeout=max(2.0, min(15.0, self.intervals.stale_seconds / 4)))
         with self._lock:
             self._capabilities_sent = capabilities
+            if self._doctor is doctor:  # it may have come again meanwhile
+                self._doctor = None
         self._take(desired, asked_at)
 
     def paused_reason(self, picture: Picture | None = None) -> str | None:

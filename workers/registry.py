@@ -155,6 +155,8 @@ def _said(worker: Worker, beat: Heartbeat) -> dict[str, Any]:
         said |= _described(beat.capabilities)
     if beat.disk is not None and _differs(worker.disk, beat.disk):
         said["disk"] = beat.disk
+    if beat.doctor is not None:
+        said["doctor"] = [asdict(check) for check in beat.doctor]
     return said
 
 

@@ -102,7 +102,7 @@ class Registration:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What a worker sends every few seconds. `capabilities` and `disk`: None where nothing changed."""
+    """What a worker sends every few seconds. `capabilities`, `disk`, `doctor`: None where nothing changed."""
 
     session: int
     beat: int
@@ -112,6 +112,7 @@ class Heartbeat:
     gpus: list[GpuReport]
     disk: dict[str, int | None] | None
     holds: list[HoldReport] | None
+    doctor: list[DoctorCheck] | None = None
 
 
 @dataclass(frozen=True)

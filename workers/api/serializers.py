@@ -221,6 +221,7 @@ class HeartbeatIn(Message):
     gpus = listed(GpuIn, at_most=256)
     disk = DiskIn(**OPTIONAL)
     holds = listed(HoldIn, at_most=1000, allow_null=True)
+    doctor = listed(DoctorCheckIn, at_most=100, **OPTIONAL)
 
 
 class SignOfLifeIn(Message):
