@@ -96,7 +96,10 @@ class ContainerRuntime:
         return code, output
 
     def results(self, path: str = "") -> Generator[bytes, None, None] | None:
-        return results.read(self._engine, self._id, path)
+        found = results.read(self._engine, self._id, path)
+        if found is None and self.state().status == "gone":
+            raise EngineError("the container is gone")
+        return found
 
     def news(self) -> Sequence[str]:
         return self._limits.news()
