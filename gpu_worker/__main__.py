@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gpu_worker import __version__, agent, cli_inspect, cli_owner
+from gpu_worker import __version__, agent, cli_disk, cli_inspect, cli_owner
 from gpu_worker.answer import EXIT_CONFIG, EXIT_FINAL, EXIT_UNEXPECTED, Answer
 from gpu_worker.config import WorkerConfig, load
 from gpu_worker.errors import CallFailed, ConfigError, EngineError, Final, WireError
@@ -58,7 +58,8 @@ COMMANDS = (
     Command("verify", "check that a running worker keeps its promises, from end to end", cli_inspect.verify),
     Command("pause", "take no more jobs, until resume or a time", cli_owner.pause, local=True),
     Command("resume", "end a pause", cli_owner.resume, local=True),
-    Command("leave", "stop this worker's apps, revoke its credential and forget it", cli_owner.leave),
+    Command("prune", "remove this worker's images that no job needs now", cli_disk.prune, local=True),
+    Command("leave", "revoke this worker's credential and remove what is its own here", cli_disk.leave),
 )
 
 
@@ -125,6 +126,13 @@ def _add_own_flags(name: str, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--now", action="store_true", help="stop running apps too; they go back to the line")
         parser.add_argument("--for", dest="for_", metavar="TIME", help="how long: 30m, 2h, 1d12h")
         parser.add_argument("--until", metavar="TIME", help="until when: 18:00, or 2026-12-24T18:00")
+    if name == "prune":
+        parser.add_argument("--dry-run", action="store_true", help="only say what would go")
+        parser.add_argument("--all", action="store_true", help="also the last image of each Space that ran")
+    if name == "leave":
+        data = parser.add_mutually_exclusive_group()
+        data.add_argument("--delete-data", action="store_true", help="remove what Spaces have written here, too")
+        data.add_argument("--keep-data", action="store_true", help="leave it with Docker, and say its names")
 
 
 class _KeyValueFormatter(logging.Formatter):

@@ -6,7 +6,6 @@ Exit codes: 0 stopped as asked · 1 unexpected, or the heartbeat is wedged · 2 
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import signal
@@ -21,11 +20,12 @@ from gpu_worker.claiming import ClaimLoop
 from gpu_worker.config import WorkerConfig
 from gpu_worker.containers import ContainerEngine
 from gpu_worker.credentials import Credential, CredentialStore
+from gpu_worker.crew import Crew
 from gpu_worker.data_dir import DataDirLock
 from gpu_worker.disk import DiskFloor
 from gpu_worker.doctor import examine
 from gpu_worker.enrollment import control_plane, enroll, read_token
-from gpu_worker.errors import CallFailed, EngineError, Final, Refused, Revoked, WireError
+from gpu_worker.errors import CallFailed, Final, Refused, Revoked, WireError
 from gpu_worker.executor import Executor
 from gpu_worker.gateway import Gateway
 from gpu_worker.gpu_report import GpuProbe
@@ -33,20 +33,17 @@ from gpu_worker.gpus import NvmlProbe
 from gpu_worker.heartbeat import Heartbeat
 from gpu_worker.holdings import Holdings
 from gpu_worker.housekeeping import Housekeeping
-from gpu_worker.inventory import record_from_labels, take_inventory
 from gpu_worker.house_calls import HouseCalls
-from gpu_worker.journal import JobFacts, JobRecord, Journal
+from gpu_worker.journal import Journal
 from gpu_worker.link import Link
 from gpu_worker.machine import Machine
 from gpu_worker.pause import PauseFile, PauseWatch
 from gpu_worker.processes import ProcessExecutor
-from gpu_worker.protocol import Claim
-from gpu_worker.runner import JobRunner
 from gpu_worker.self_report import SelfReport, SelfReportFile
 from gpu_worker.signals import SignalListener
 from gpu_worker.simulated_gpus import SimulatedProbe, read_simulated
 from gpu_worker.source import SourceFetcher
-from gpu_worker.wishes import HAND_BACK, LOST, SHUTDOWN, Wish
+from gpu_worker.wishes import LOST, SHUTDOWN, Wish
 from gpu_worker.workshop import Workshop
 
 logger = logging.getLogger(__name__)
@@ -57,7 +54,6 @@ FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 0.5, 15.0
 SHUTDOWN_SECONDS = 8.0  # below the 10 s that docker stop and compose give
 REVOKED_SECONDS = 60.0
 ENGINE_RETRY_SECONDS = 1.0
-HANDED_BACK = "The owner of this machine needs it now."  # not the pause's own reason: the Space's people read this
 
 
 def run(config: WorkerConfig) -> int:
@@ -93,7 +89,6 @@ class _Agent:
         """Ends the waits inside calls; set only when the last reports are out."""
         self._final: Final | None = None
         self._signals = 0
-        self._looked_at = 0.0
         self._gateway = Gateway(config.bind_address, config.gateway_port)
         self._pauses = PauseWatch(PauseFile(config.data_dir))
         self._self_report = SelfReportFile(config.data_dir)
@@ -149,7 +144,7 @@ class _Agent:
             self._link,
             self._machine,
             self._holdings,
-            take=self._take,
+            take=lambda claim: self._crew.take(claim),
             tidy=self._housekeeping.tidy,
             on_final=self._on_final,
         )
@@ -173,16 +168,26 @@ class _Agent:
             gpu_watch_seconds=config.gpu_watch_seconds,
             unknown_lease_seconds=config.unknown_lease_seconds,
         )
+        self._crew = Crew(
+            executor=self._executor,
+            journal=self._journal,
+            machine=self._machine,
+            link=self._link,
+            holdings=self._holdings,
+            workshop=self._workshop,
+            pauses=self._pauses,
+            on_change=self._on_change,
+        )
         self._started_at = time.monotonic()
 
-    def _work(self, gateway_url: str) -> int:
+    def _work(self, gateway_url: str | None) -> int:
         self._mind_pause()
         self._machine.look()
-        self._take_inventory()
+        self._crew.take_inventory()
         doctor = examine(self._config)
         self._until_reachable(lambda: self._link.register(gateway_url=gateway_url, doctor=doctor))
         if not self._stop.is_set():
-            self._confirm()
+            self._crew.confirm()
             logger.info(
                 "registered",
                 extra={
@@ -203,10 +208,10 @@ class _Agent:
             self._mind_pause()
             self._report_self(gateway_url)
             if not self._link.inventory_done:
-                self._take_inventory()
-                self._confirm()
+                self._crew.take_inventory()
+                self._crew.confirm()
             else:
-                latecomers = self._adopt_latecomers(latecomers)
+                latecomers = self._crew.adopt_latecomers(latecomers)
         return self._end(loops)
 
     def _start_loops(self) -> list[threading.Thread]:
@@ -242,53 +247,7 @@ class _Agent:
                 backoff = min(backoff * 2, LONGEST_BACKOFF_SECONDS)
         return None
 
-    # -- jobs --------------------------------------------------------------------------------------------------
-
-    def _take_inventory(self) -> None:
-        """Adopt what a former process left; later, when the engine does not answer yet."""
-        picture = self._machine.picture(self._link.intervals.heartbeat_seconds)
-        if picture.found is None:
-            return
-        records = take_inventory(self._journal, picture.found, self._workshop.work_dir)
-        self._clear_strays({record.facts.lease for record in records})
-        for record in records:
-            self._hold(record, claim=None)
-        self._link.inventory_done = True
-
-    def _adopt_latecomers(self, seen: frozenset[str]) -> frozenset[str]:
-        """Take in what appeared without us: a create whose answer was lost, a restored snapshot of the engine.
-
-        Nobody else would ever remove it. *seen* are those of the picture before: only what is in two pictures is
-        really there, for one picture may be older than the end of a job. Each goes on as the server has said in a
-        heartbeat that listed it. Returns what of this picture is not in hand.
-        """
-        picture = self._machine.newest
-        if picture is None or picture.found is None or picture.taken_at == self._looked_at:
-            return seen
-        self._looked_at = picture.taken_at
-        held = {runner.facts.lease for runner in self._holdings.all()}
-        unheld = {one.facts.lease: one for one in picture.found if one.facts.lease not in held}
-        for lease in seen & unheld.keys() & self._link.instructions.keys():
-            instruction = self._link.instructions[lease]
-            runner = self._hold(record_from_labels(unheld[lease]), claim=None)
-            runner.obey(instruction, asked_at=0.0)
-            runner.confirm(instruction)
-        return frozenset(unheld)
-
-    def _clear_strays(self, leases: set[str]) -> None:
-        try:
-            if isinstance(self._executor, ContainerEngine):
-                self._executor.remove_stray_networks(leases)
-            elif isinstance(self._executor, ProcessExecutor):
-                self._executor.remove_strays(leases)
-        except EngineError as problem:
-            logger.warning("strays left", extra={"action": "strays_left", "problem": str(problem)})
-
-    def _confirm(self) -> None:
-        """The server has answered register: adopted jobs may go on as it says."""
-        if self._link.contact_at:
-            for runner in self._holdings.all():
-                runner.confirm(self._link.instructions.get(runner.facts.lease))
+    # -- while it works ----------------------------------------------------------------------------------------
 
     def _mind_pause(self) -> None:
         """Obey the owner of this machine within a tick, and let the control plane know at once."""
@@ -299,17 +258,11 @@ class _Agent:
             "paused" if pause else "resumed",
             extra={"action": "paused", "reason": pause.sentence()} if pause else {"action": "resumed"},
         )
-        for runner in self._holdings.all():
-            self._hand_back_if_paused(runner)
+        self._crew.hand_back_if_paused()
         self._heartbeat.beat_now()
         self._claims.claim_now()
 
-    def _hand_back_if_paused(self, runner: JobRunner) -> None:
-        pause = self._pauses.current
-        if pause is not None and pause.stop_apps:
-            runner.wish(Wish(HAND_BACK, HANDED_BACK))
-
-    def _report_self(self, gateway_url: str) -> None:
+    def _report_self(self, gateway_url: str | None) -> None:
         picture = self._machine.newest
         report = SelfReport(
             pid=os.getpid(),
@@ -327,23 +280,8 @@ class _Agent:
         except OSError as problem:
             logger.warning("status not written", extra={"action": "status_unwritten", "problem": str(problem)})
 
-    def _take(self, claim: Claim) -> None:
-        record = JobRecord(
-            JobFacts.of(claim), runtime_token_sha256=hashlib.sha256(claim.runtime_token.encode()).hexdigest()
-        )
-        self._hold(record, claim=claim)
-
-    def _hold(self, record: JobRecord, *, claim: Claim | None) -> JobRunner:
-        runner = JobRunner(record, self._workshop, claim=claim, on_end=self._on_end)
-        if self._holdings.add(runner):
-            self._journal.save(record)
-            self._hand_back_if_paused(runner)
-            runner.start()
-        return runner
-
-    def _on_end(self, runner: JobRunner) -> None:
+    def _on_change(self) -> None:
         """Nothing of a job is left: its place is free, and the server should know soon."""
-        self._holdings.drop(runner)
         self._machine.look_again()
         self._heartbeat.beat_now()
         self._claims.claim_now()
@@ -372,11 +310,7 @@ class _Agent:
                 thread.join(3)  # a claim under way may still bring a job, which must be given back
         if isinstance(self._final, Revoked):
             return self._end_revoked(str(self._final))
-        deadline = time.monotonic() + SHUTDOWN_SECONDS
-        for runner in self._holdings.all():
-            runner.wish(Wish(SHUTDOWN))
-        for runner in self._holdings.all():
-            runner.join(max(0.1, deadline - time.monotonic()))
+        self._crew.end(Wish(SHUTDOWN), deadline=time.monotonic() + SHUTDOWN_SECONDS)
         return EXIT_OK if self._final is None else EXIT_FINAL
 
     def _end_revoked(self, reason: str) -> int:
@@ -388,14 +322,10 @@ class _Agent:
         deadline = time.monotonic() + REVOKED_SECONDS
         while not self._link.inventory_done and time.monotonic() < deadline:
             self._machine.look()
-            self._take_inventory()
+            self._crew.take_inventory()
             if not self._link.inventory_done:
                 time.sleep(ENGINE_RETRY_SECONDS)
-        runners = self._holdings.all()
-        for runner in runners:
-            runner.wish(Wish(LOST, reason))
-        for runner in runners:
-            runner.join(max(0.1, deadline - time.monotonic()))
+        self._crew.end(Wish(LOST, reason), deadline=deadline)
         if not self._link.inventory_done or self._holdings.all():
             logger.critical(
                 "revoked, but the container engine does not answer: apps may be left running",

@@ -75,7 +75,7 @@ def status(config: WorkerConfig, arguments: Namespace) -> Answer:
         f"{credential.name} ({credential.worker_id})" if credential else "Not enrolled.",
         f"Worker process: {'running' if running else 'not running'}",
         f"Control plane: {config.url or 'not set'}{_contact(told)}",
-        *([f"Gateway: {told.gateway_url}: {_gateway(told)}"] if told else []),
+        *([f"Gateway: {told.gateway_url or 'address set by an operator'}: {_gateway(told)}"] if told else []),
         *([f"Takes no jobs: {told.paused}"] if told and told.paused else []),
         *([f"Takes no GPU jobs: {told.no_gpu_jobs}"] if told and told.no_gpu_jobs else []),
         *([pause.sentence()] if pause and not (told and told.paused == pause.sentence()) else []),

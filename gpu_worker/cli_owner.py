@@ -1,25 +1,17 @@
-"""What the owner of the machine says: pause, resume, leave."""
+"""What the owner of the machine says to the worker on it: pause, resume."""
 
 from __future__ import annotations
 
-import contextlib
 import time
 from argparse import Namespace
 from datetime import datetime
 
-from gpu_worker.agent import make_executor
 from gpu_worker.answer import Answer
 from gpu_worker.config import WorkerConfig
-from gpu_worker.containers import ContainerEngine
-from gpu_worker.credentials import CredentialStore
-from gpu_worker.data_dir import DataDirLock, in_use
-from gpu_worker.enrollment import control_plane
-from gpu_worker.errors import ConfigError, Revoked
-from gpu_worker.journal import JobRecord, Journal
+from gpu_worker.data_dir import in_use
+from gpu_worker.errors import ConfigError
+from gpu_worker.journal import Journal
 from gpu_worker.pause import LONGEST_REASON, Pause, PauseFile, duration, in_force, moment, time_of_day
-
-LEAVE_GRACE_SECONDS = 10.0
-IN_USE = "The worker is running with the data directory {}: stop it first."
 
 
 def pause(config: WorkerConfig, arguments: Namespace) -> Answer:
@@ -54,26 +46,6 @@ def resume(config: WorkerConfig, arguments: Namespace) -> Answer:
     return Answer({"paused": False, "was_paused": was is not None}, text)
 
 
-def leave(config: WorkerConfig, arguments: Namespace) -> Answer:
-    """End this worker's credential and remove what its jobs have here."""
-    with DataDirLock(config.data_dir, taken=IN_USE):
-        store = CredentialStore(config.data_dir)
-        credential = store.load()
-        if credential is None:
-            raise ConfigError("This worker is not enrolled.")
-        client = control_plane(config)
-        client.credential = credential
-        with contextlib.suppress(Revoked):  # an operator was quicker; what is here still has to go
-            client.leave()
-        removed = _remove_apps(config, credential.worker_id)
-        PauseFile(config.data_dir).remove()
-        store.wipe(reason="This worker left.")
-    return Answer(
-        {"worker_id": credential.worker_id, "removed_apps": removed},
-        f"{credential.name} has left; {removed} app(s) stopped and removed.",
-    )
-
-
 def _until(arguments: Namespace) -> float | None:
     now = datetime.now().astimezone()
     if arguments.for_ and arguments.until:
@@ -89,19 +61,3 @@ def _reason(text: str | None) -> str:
     if len(reason) > LONGEST_REASON:
         raise ConfigError(f"The reason is longer than {LONGEST_REASON} characters.")
     return reason
-
-
-def _remove_apps(config: WorkerConfig, worker_id: str) -> int:
-    executor, journal = make_executor(config, worker_id), Journal(config.data_dir)
-    removed = 0
-    for found in executor.inventory():
-        runtime = executor.find(JobRecord(found.facts))
-        if runtime is not None:
-            runtime.stop(LEAVE_GRACE_SECONDS)
-            runtime.remove()
-            removed += 1
-    for record in journal.load_all():
-        journal.drop(record.facts.lease)
-    if isinstance(executor, ContainerEngine):
-        executor.remove_stray_networks(set())
-    return removed

@@ -63,10 +63,15 @@ class WorkerConfig:
     build: BuildSettings = field(default_factory=BuildSettings)
     """For the Dockerfiles that the worker makes."""
 
-    def gateway_url(self, bound_port: int) -> str:
-        """The address we propose for the control plane's way in; *bound_port* counts when the setting was 0."""
+    def gateway_url(self, bound_port: int) -> str | None:
+        """The address we propose for the control plane's way in; *bound_port* counts when the setting was 0.
+
+        None where only somebody else can know it: we listen on all addresses, as in a container.
+        """
         if self.public_url is not None:
             return self.public_url
+        if ipaddress.ip_address(self.bind_address).is_unspecified:
+            return None
         host = f"[{self.bind_address}]" if ":" in self.bind_address else self.bind_address
         return f"http://{host}:{bound_port}"
 

@@ -29,8 +29,10 @@ class DataDirLock:
             give_to_owner(self._file.fileno(), self._data_dir)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            self.__exit__()
             raise ConfigError(self._taken.format(self._data_dir)) from None
         except OSError as problem:
+            self.__exit__()
             raise ConfigError(f"The data directory {self._data_dir} cannot be used: {problem.strerror}.") from problem
 
     def __exit__(self, *_: object) -> None:

@@ -65,12 +65,17 @@ class Survey:
         }
 
 
-def survey(store: Images, *, in_hand: Collection[str] = (), last_good_too: bool = False) -> Survey:
-    """What could be removed now. *in_hand*: ids that a job is about to use. Raises EngineError."""
+def survey(
+    store: Images, *, in_hand: Collection[str] = (), last_good_too: bool = False, fresh_too: bool = False
+) -> Survey:
+    """What could be removed now. *in_hand*: ids that a job is about to use. Raises EngineError.
+
+    *fresh_too*: also what was made or used a moment ago; for when no worker runs any more.
+    """
     now = time.time()
     removable, kept = [], []
     for image in sorted(store.all(), key=lambda image: image.used_at):
-        why = _why_kept(image, in_hand, now, last_good_too)
+        why = _why_kept(image, in_hand, None if fresh_too else now, last_good_too)
         if why is None:
             removable.append(image)
         else:
@@ -79,11 +84,16 @@ def survey(store: Images, *, in_hand: Collection[str] = (), last_good_too: bool 
 
 
 def make_room(
-    store: Images, enough: Callable[[], bool], *, in_hand: Collection[str] = (), last_good_too: bool = False
+    store: Images,
+    enough: Callable[[], bool],
+    *,
+    in_hand: Collection[str] = (),
+    last_good_too: bool = False,
+    fresh_too: bool = False,
 ) -> list[OwnImage]:
     """Remove images until there is enough room or nothing more may go; what was removed. Raises EngineError."""
     removed: list[OwnImage] = []
-    for image in survey(store, in_hand=in_hand, last_good_too=last_good_too).removable:
+    for image in survey(store, in_hand=in_hand, last_good_too=last_good_too, fresh_too=fresh_too).removable:
         if enough():
             break
         if store.remove(image):
@@ -91,13 +101,13 @@ def make_room(
     return removed
 
 
-def _why_kept(image: OwnImage, in_hand: Collection[str], now: float, last_good_too: bool) -> str | None:
+def _why_kept(image: OwnImage, in_hand: Collection[str], now: float | None, last_good_too: bool) -> str | None:
     if image.in_use:
         return "a container uses it"
     if image.id in in_hand:
         return "a job is about to use it"
     if image.last_good and not last_good_too:
         return "the last one of its Space that ran"
-    if now - image.used_at < MOMENT_SECONDS:
+    if now is not None and now - image.used_at < MOMENT_SECONDS:
         return "it was made or used a moment ago"
     return None

@@ -21,7 +21,8 @@ class SelfReport:
     problem: str | None
     """What that heartbeat met instead."""
     standing: str
-    gateway_url: str
+    gateway_url: str | None
+    """What we proposed; None: only an operator knows it."""
     gateway: str | None
     """What the control plane saw when it called the gateway; None: it has not said yet."""
     paused: str | None

@@ -76,6 +76,8 @@ def _takes_jobs(report: SelfReport) -> DoctorCheck:
 
 def _own_gateway(report: SelfReport, credential: Credential) -> DoctorCheck:
     """What answers under our public address proves that it is this worker; unknown where we cannot call ourselves."""
+    if report.gateway_url is None:
+        return DoctorCheck("gateway_here", None, "no address was proposed (WORKER_PUBLIC_URL), so none can be called")
     nonce = secrets.token_hex(16)
     try:
         answer = requests.get(
@@ -103,8 +105,8 @@ def gateway_as_told(report: SelfReport) -> DoctorCheck:
     """The control plane's own view; it looks every minute."""
     name, seen = "gateway", report.gateway
     if seen == "ok":
-        return DoctorCheck(name, True, f"the control plane reaches {report.gateway_url}")
+        return DoctorCheck(name, True, f"the control plane reaches {report.gateway_url or 'it'}")
     if seen is None:
         return DoctorCheck(name, None, "the control plane has not looked yet; it does every minute")
-    detail = f"the control plane called {report.gateway_url}: {seen}"
+    detail = f"the control plane called {report.gateway_url or 'it'}: {seen}"
     return DoctorCheck(name, False, detail, GATEWAY_REMEDIES.get(seen))

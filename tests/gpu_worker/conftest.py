@@ -18,6 +18,7 @@ from gpu_worker.credentials import Credential
 from gpu_worker.errors import EngineError
 from gpu_worker.executor import Runtime
 from gpu_worker.gateway import Gateway
+from tests.gpu_worker.commands_of_owner import Command, make_command
 from tests.gpu_worker.control_plane import ControlPlane
 from tests.gpu_worker.nvml import build_nvml_stub, dismiss_lookers
 from tests.gpu_worker.raw_apps import LEASE, SECRET, TOKEN, WORKER_ID, App, Serve
@@ -47,6 +48,12 @@ def make_worker(plane: ControlPlane, tmp_path: Path) -> Iterator[Callable[..., W
     yield make
     for worker in made:
         clear_away(worker)
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """``command(worker, "pause", "--now")`` as the owner of the machine would say it; the JSON answer."""
+    return make_command(monkeypatch, capsys)
 
 
 @pytest.fixture

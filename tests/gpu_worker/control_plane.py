@@ -68,6 +68,7 @@ class ControlPlane:
         self.session = 0
         self.sessions_opened = 0
         self.standing = "open"
+        self.gateway = "ok"
         self.queue: list[dict[str, Any]] = []
         self.leases: dict[str, Lease] = {}
         self.claims: dict[str, str] = {}
@@ -223,7 +224,7 @@ class ControlPlane:
                     "runtime_token": _token("runtime", lease.id),
                 }
             )  # fmt: skip
-        return {"intervals": self.intervals, "standing": self.standing, "gateway": "ok", "leases": leases}
+        return {"intervals": self.intervals, "standing": self.standing, "gateway": self.gateway, "leases": leases}
 
     def claim(self, key: str, body: dict[str, Any]) -> tuple[int, dict[str, Any] | None]:
         if key in self.claims:

@@ -8,39 +8,19 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gpu_worker.__main__ import main
 from gpu_worker.errors import ConfigError
 from gpu_worker.pause import Pause, PauseFile, PauseWatch, duration, in_force, time_of_day
 from gpu_worker.process_identity import ProcessIdentity
+from tests.gpu_worker.commands_of_owner import Command
 from tests.gpu_worker.conftest import ask
 from tests.gpu_worker.control_plane import ControlPlane, Lease
 from tests.gpu_worker.worker import WEB_APP, WorkerProcess, eventually, make_repository
 
 Make = Callable[..., WorkerProcess]
-Command = Callable[..., dict[str, Any]]
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs a command as the machine's owner would; its JSON answer ({} where it has none)."""
-
-    def run(worker: WorkerProcess, *words: str, code: int = 0) -> dict[str, Any]:
-        with monkeypatch.context() as changed:
-            for name in list(os.environ):
-                changed.delenv(name)
-            for name, value in worker.environment.items():
-                changed.setenv(name, value)
-            capsys.readouterr()
-            assert main([*words, "--json"]) == code
-        said = capsys.readouterr().out
-        return dict(json.loads(said)) if said else {}
-
-    return run
 
 
 def queue_app(plane: ControlPlane, name: str = "hello") -> str:
