@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import engine
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
+from tests.chaos.fleet import Fleet, found_fleet
 from tests.chaos.http_schedules import (
     CommittedWorld,
     HttpSchedule,
@@ -31,7 +32,6 @@ from tests.chaos.installation import web_process
 from tests.chaos.schedules import Schedule
 from tests.chaos.stages import set_stage
 from tests.chaos.wire import DirectWire
-from tests.chaos.world import Fleet, found_fleet
 
 SHRINKING_SECONDS = 90  # a schedule that is nearly the shortest is good enough
 

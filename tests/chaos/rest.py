@@ -13,10 +13,11 @@ from jobs import rescue
 from jobs.models import Job, Requirement
 from jobs.states import FINAL, JobState
 from jobs.waiting import why_waiting
+from tests.chaos.fleet import MACHINES
 from tests.chaos.simulated_worker import SimulatedWorker, Task
 from tests.chaos.truths import Picture
 from tests.chaos.wire import Loss
-from tests.chaos.world import MACHINES, World
+from tests.chaos.world import World
 from workers.models import GOOD_REPORTS
 
 # Longer than a lease, a silence and two settled beats, so that nothing is left that only time would bring.

@@ -20,9 +20,10 @@ from jobs import rescue
 from jobs.lifecycle import request_stop
 from jobs.models import Job, JobEvent
 from tests.chaos import rest
+from tests.chaos.fleet import MACHINES, SPACES
 from tests.chaos.simulated_worker import SimulatedWorker, Task
 from tests.chaos.wire import Loss
-from tests.chaos.world import MACHINES, SPACES, World, refresh
+from tests.chaos.world import World, refresh
 
 SPACE = st.sampled_from(range(len(SPACES)))
 MACHINE = st.sampled_from(range(len(MACHINES)))

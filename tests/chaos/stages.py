@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.chaos.fleet import SPACES, Fleet
 from tests.chaos.wire import Wire
-from tests.chaos.world import SPACES, Fleet, World, open_world
+from tests.chaos.world import World, open_world
 
 NUMBER = {kind.name: number for number, kind in enumerate(SPACES)}
 # Which Spaces have been started when the schedule begins, in that order, and how far each is.

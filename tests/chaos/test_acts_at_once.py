@@ -13,9 +13,10 @@ import pytest
 from jobs import rescue
 from tests.chaos import rest, truths
 from tests.chaos.child import deadlocks
+from tests.chaos.fleet import MACHINES, SPACES, found_fleet
 from tests.chaos.simulated_worker import SimulatedWorker
 from tests.chaos.wire import DirectWire
-from tests.chaos.world import MACHINES, SPACES, World, found_fleet, open_world
+from tests.chaos.world import World, open_world
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -24,62 +24,18 @@ from jobs.clock import stamp_alive
 from jobs.lifecycle import Submission, reclass_queued, request_stop, stop_space, submit
 from jobs.models import Job, Requirement, Uptime
 from jobs.scheduling import RequirementSpec
-from spaces.models import Space, Visibility
+from spaces.models import Space
 from tests.chaos import truths
+from tests.chaos.fleet import MACHINES, NONCE, REVISION, SPACES, Fleet, machines_of, whole_gpus
 from tests.chaos.simulated_worker import Gpu, SimulatedWorker, Task
 from tests.chaos.truths import History, Picture
-from tests.chaos.wire import About, Claimed, DirectWire, Loss, Wire
-from workers import credentials, enrollment, standing
+from tests.chaos.wire import Claimed, Loss, Wire
+from workers import enrollment, standing
 from workers.errors import GpuWorkersDisabled, WrongStanding
 from workers.models import Gpu as GpuRow
 from workers.models import Worker
 from workers.reports import Enrollment
 
-REVISION = "0123456789abcdef0123456789abcdef01234567"
-CARD_MIB = 24_564
-GB10_MIB = 9_536  # "vram-10gb"
-NONCE = "n" * 32
-
-CPU, GPU_FEATURES = ("cpu",), ("cpu", "cuda", "nvidia")
-
-
-@dataclass(frozen=True)
-class SpaceKind:
-    """A Space of the fleet: what it needs and how it runs."""
-
-    name: str
-    mode: str
-    requirement: RequirementSpec
-
-
-def _gpu(count: int = 1, vram_mib: int | None = None) -> RequirementSpec:
-    return RequirementSpec("gpu", gpu_count=count, vram_mib=vram_mib, exclusive=vram_mib is None)
-
-
-SPACES = (
-    SpaceKind("plain", "service", RequirementSpec("cpu")),
-    SpaceKind("whole", "service", _gpu()),
-    SpaceKind("shared", "service", _gpu(vram_mib=GB10_MIB)),
-    SpaceKind("count", "batch", RequirementSpec("cpu")),
-    SpaceKind("pair", "service", _gpu(2)),
-    SpaceKind("measure", "batch", _gpu(vram_mib=14_900)),  # beside "shared" it fits a card, but not with its margin
-    SpaceKind("large", "service", _gpu(vram_mib=22_888)),
-)
-
-
-@dataclass(frozen=True)
-class MachineKind:
-    name: str
-    local: bool
-    gpus: int
-    about: About
-
-
-MACHINES = (
-    MachineKind("here", True, 0, About(max_gpu=0, max_cpu=2, features=CPU)),
-    MachineKind("one", False, 1, About(max_gpu=2, max_cpu=1, features=GPU_FEATURES)),
-    MachineKind("two", False, 2, About(max_gpu=3, max_cpu=1, features=GPU_FEATURES)),
-)
 # Every schedule begins here, however long the ones before it took.
 FRESH = """
 UPDATE workers_worker SET last_seen_at = statement_timestamp();
@@ -98,51 +54,6 @@ def clocks() -> list[tuple[str, list[str]]]:
             columns = [str(f.column) for f in model._meta.fields if isinstance(f, models.DateTimeField)]
             CLOCKS.append((model._meta.db_table, [column for column in columns if column != "alive_at"]))
     return CLOCKS
-
-
-@dataclass(frozen=True)
-class Fleet:
-    """The committed rows from which every schedule starts: nothing queued, everybody registered and idle."""
-
-    spaces: tuple[Space, ...]
-    credentials: tuple[str, ...]
-    gpu_uuids: tuple[tuple[str, ...], ...]
-
-
-def found_fleet() -> Fleet:
-    """Make the rows. Called once per database."""
-    Uptime.objects.all().delete()
-    Uptime.objects.create(pk=1)
-    spaces = [
-        Space.objects.create(
-            repository_id=f"r{number}",
-            owner="owner",
-            name=kind.name,
-            visibility=Visibility.PUBLIC,
-            topics=["space"],
-            head_revision=REVISION,
-        )
-        for number, kind in enumerate(SPACES)
-    ]
-    keys, cards = [], []
-    for kind in MACHINES:
-        worker = Worker.objects.create(
-            name=kind.name,
-            local=kind.local,
-            gateway_url="http://127.0.0.1:8787",
-            gateway_status=Worker.Gateway.OK,
-            gateway_fixed=True,
-        )
-        credential = credentials.mint(worker.pk, token=f"token of {kind.name}", nonce=NONCE)
-        Worker.objects.filter(pk=worker.pk).update(credential_hash=credentials.digest(credential.secret))
-        keys.append(str(credential))
-        cards.append(tuple(f"GPU-{kind.name}-{number}" for number in range(kind.gpus)))
-    fleet = Fleet(tuple(spaces), tuple(keys), tuple(cards))
-    for machine in _machines(fleet, DirectWire):
-        machine.start()
-        machine.register()
-        assert machine.session == 1
-    return fleet
 
 
 @dataclass
@@ -192,7 +103,7 @@ class World:
     def place(self, number: int, where: str | int) -> None:
         """An operator places a Space: on a CPU, a GPU or one machine, or where it wants to be."""
         wanted = SPACES[number].requirement
-        needs = {"cpu": RequirementSpec("cpu"), "gpu": _gpu(), "automatic": wanted}
+        needs = {"cpu": RequirementSpec("cpu"), "gpu": whole_gpus(), "automatic": wanted}
         spec = needs[where] if isinstance(where, str) else self._on(wanted, where)
         with transaction.atomic():
             space = Space.objects.select_for_update(no_key=True).get(pk=self.fleet.spaces[number].pk)
@@ -430,10 +341,10 @@ class World:
         """Look at the database and check what must always be true."""
         self.picture = truths.look(events_after=self.history.last_id)
         truths.check(self.picture, self.history)
-        self._watch_machines(self.picture)
+        self._watchmachines_of(self.picture)
         return self.picture
 
-    def _watch_machines(self, picture: Picture) -> None:
+    def _watchmachines_of(self, picture: Picture) -> None:
         """What exists on a machine keeps its reservation until the machine says that it is gone."""
         known = {lease["id"]: lease for lease in picture.leases}
         for worker in self.workers:
@@ -451,7 +362,7 @@ class World:
 def open_world(fleet: Fleet, wire: Callable[[str], Wire], kind: type[World] = World) -> World:
     """The world as it was founded."""
     settings.OPENFACE_GPU_WORKERS_ENABLED = True
-    workers = _machines(fleet, wire)
+    workers = machines_of(fleet, wire)
     for worker in workers:
         worker.start()
         worker.session = 1
@@ -462,15 +373,3 @@ def refresh() -> None:
     """Everybody was heard just now, every lease has just been renewed, and we have been up for a day."""
     with connection.cursor() as cursor:
         cursor.execute(FRESH)
-
-
-def _machines(fleet: Fleet, wire: Callable[[str], Wire]) -> list[SimulatedWorker]:
-    return [
-        SimulatedWorker(
-            kind.name,
-            wire(fleet.credentials[number]),
-            about=kind.about,
-            gpus=[Gpu(uuid, CARD_MIB) for uuid in fleet.gpu_uuids[number]],
-        )
-        for number, kind in enumerate(MACHINES)
-    ]
