@@ -1,10 +1,12 @@
 """Defects to plant, to see that the schedules have teeth: `python -m tests.chaos --plant NAME`.
 
 Each is one line of the code gone wrong in a way that somebody could write. Nothing here runs unless it is asked for.
-Found, with the rules of that day, after so many schedules (batches of 12 from seed 2): a stop waits for a worker that
-is gone 4, successors are forgotten 7, the right and the memory end together 8, a reservation is forgotten 13, running
-overrules a stop 19, a silent engine counts as an empty one 19, a report under an old lease counts 20, draining takes
-jobs 29; in batches of 16 from seed 0: cutting off keeps the lease 27, expiry ends the lease 30.
+Found after so many schedules (batches of 12 from seed 2): a stop waits for a worker that is gone 4, successors are
+forgotten 7, the right and the memory end together 8, a reservation is forgotten 13, running overrules a stop 19, a
+silent engine counts as an empty one 19, a report under an old lease counts 20, draining takes jobs 29; in batches of 16
+from seed 0: cutting off keeps the lease 27, expiry ends the lease 30. In batches of 16 from seed 2, after rules for
+them had come: a start that does not wait, handing back that counts and reservations that are forgotten in the first
+batch, our own outage in the second.
 """
 
 from __future__ import annotations
