@@ -32,8 +32,8 @@ from gpu_worker.gpu_report import GpuProbe
 from gpu_worker.gpus import NvmlProbe
 from gpu_worker.heartbeat import Heartbeat
 from gpu_worker.holdings import Holdings
-from gpu_worker.housekeeping import Housekeeping
 from gpu_worker.house_calls import HouseCalls
+from gpu_worker.housekeeping import Housekeeping
 from gpu_worker.journal import Journal
 from gpu_worker.link import Link
 from gpu_worker.machine import Machine
