@@ -153,10 +153,11 @@ class Git:
         """Whether the last command said that."""
         return pattern.search(self._last) is not None
 
-    def last_words(self) -> str:
-        """The last line of the last command."""
+    def last_words(self, *, but: str = "") -> str:
+        """The last line of the last command, passing over one that begins with *but*: it says nothing."""
         lines = self._last.decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "no reason given"
+        telling = [line for line in lines if not (but and line.startswith(but))]
+        return telling[-1] if telling else "no reason given"
 
     def packed_bytes(self) -> int:
         """What git has stored so far, its unfinished downloads included."""

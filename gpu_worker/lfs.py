@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-import stat
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_worker.disk import ensure_room
 from gpu_worker.errors import JobFailed
 from gpu_worker.git import LFS_TIMEOUT_SECONDS, Git
-from gpu_worker.source_limits import MIB, Budget
+from gpu_worker.source_limits import LARGEST_POINTER, MIB, Budget, Tree
 
-POINTER_BYTES = 1024  # the specification's upper limit; a usual one has 130
 _POINTER = re.compile(
     rb"version https://(?:git-lfs|hawser)\.github\.com/spec/v1\n(?:.*\n)*?"
     rb"oid sha256:(?P<oid>[0-9a-f]{64})\nsize (?P<size>\d{1,18})\n"
@@ -30,7 +28,7 @@ _INSTALLED = {
     "filter.lfs.process": "git-lfs filter-process",
     "filter.lfs.required": "true",
 }
-_MISSING = re.compile(rb"404|does not exist|[Nn]ot found")
+_MISSING = re.compile(rb"\[404\]|HTTP 404|does not exist|not found")
 
 
 @dataclass(frozen=True)
@@ -40,13 +38,13 @@ class Pointer:
     size: int
 
 
-def pull_lfs(git: Git, revision: str, budget: Budget) -> None:
-    """Replace all pointers of the checked-out tree by their objects.
+def pull_lfs(git: Git, revision: str, tree: Tree, budget: Budget) -> None:
+    """Replace all pointers of the checked-out *tree* by their objects.
 
     Raises JobFailed: ``source_too_large``, ``disk_full``, ``git_lfs_missing``, ``lfs_object_missing``,
     ``source_failed``.
     """
-    pointers = _pointers(git)
+    pointers = _pointers(git, tree.small)
     if not pointers:
         return
     objects = {pointer.oid: pointer.size for pointer in pointers}
@@ -61,9 +59,9 @@ def pull_lfs(git: Git, revision: str, budget: Budget) -> None:
     fetched = git.run_through_outages(
         "lfs", "fetch", "--include=", "--exclude=", "origin", revision, timeout_seconds=LFS_TIMEOUT_SECONDS
     )
-    missing, reason = fetched != 0 and git.said(_MISSING), git.last_words()
+    missing, reason = fetched != 0 and git.said(_MISSING), git.last_words(but="error: failed to fetch some objects")
     git.run("lfs", "checkout", timeout_seconds=LFS_TIMEOUT_SECONDS, settings=_INSTALLED)
-    left = _pointers(git)
+    left = _pointers(git, [pointer.path for pointer in pointers])
     if left:
         raise _incomplete(left, missing=missing or fetched == 0, reason=reason)
 
@@ -80,9 +78,9 @@ def _incomplete(left: list[Pointer], *, missing: bool, reason: str) -> JobFailed
     return JobFailed("source_failed", f"{what} could not be fetched from Git LFS: {reason}")
 
 
-def _pointers(git: Git) -> list[Pointer]:
-    """The pointers in the tree that .gitattributes says are LFS's. One that it does not mention is only remarked."""
-    found = list(_pointer_files(git.tree))
+def _pointers(git: Git, paths: Iterable[str]) -> list[Pointer]:
+    """The pointers among these files that .gitattributes says are LFS's; one that it does not mention is remarked."""
+    found = [pointer for path in paths if (pointer := _pointer(git.tree, path)) is not None]
     if not found:
         return []
     heard = git.answer("ls-files", "-z", "--", ":(attr:filter=lfs)", limit=64 * MIB)
@@ -93,17 +91,14 @@ def _pointers(git: Git) -> list[Pointer]:
     return [pointer for pointer in found if pointer.path in tracked]
 
 
-def _pointer_files(tree: Path) -> Iterator[Pointer]:
-    for at, _, names in os.walk(tree):
-        for name in names:
-            file = os.path.join(at, name)
-            try:
-                facts = os.lstat(file)
-                if not stat.S_ISREG(facts.st_mode) or not 0 < facts.st_size <= POINTER_BYTES:
-                    continue
-                with open(file, "rb") as content:
-                    match = _POINTER.match(content.read())
-            except OSError:
-                continue
-            if match is not None:
-                yield Pointer(os.path.relpath(file, tree), match["oid"].decode(), int(match["size"]))
+def _pointer(tree: Path, path: str) -> Pointer | None:
+    try:
+        with open(tree / path, "rb", opener=_no_link) as content:
+            match = _POINTER.match(content.read(LARGEST_POINTER))
+    except OSError:
+        return None
+    return None if match is None else Pointer(path, match["oid"].decode(), int(match["size"]))
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW)

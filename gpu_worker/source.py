@@ -94,7 +94,7 @@ class _Fetch:
         tree = Tree.of(git, revision, self._budget)
         ensure_room(git.tree, tree.size)
         git.must("checkout", "--quiet", "--force", "--detach", revision)
-        pull_lfs(git, revision, self._budget)
+        pull_lfs(git, revision, tree, self._budget)
         for one in submodules_of(git, revision, tree.links):
             path = f"{inside}/{one.path}" if inside else one.path
             if depth >= DEEPEST:

@@ -11,7 +11,9 @@ from gpu_worker.git import Git
 
 MIB = 1024 * 1024
 _LINE = re.compile(rb"(?P<mode>\d{6}) \w+ (?P<id>[0-9a-f]{40,64}) +(?P<size>\d+|-)\t(?P<path>(?s:.*))\Z")
-_GITLINK = b"160000"
+_GITLINK, _FILES = b"160000", (b"100644", b"100755")
+# Bytes of a Git LFS pointer: its three lines cannot be shorter, and the specification lets none be longer.
+SMALLEST_POINTER, LARGEST_POINTER = 120, 1024
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ class Tree:
     budget: Budget
     size: int = 0
     links: list[Gitlink] = field(default_factory=list)
+    small: list[str] = field(default_factory=list)
+    """Paths of the files that are as large as a Git LFS pointer."""
     _rest: bytes = b""
 
     @classmethod
@@ -87,12 +91,15 @@ class Tree:
             match = _LINE.match(line)
             if match is None:
                 continue  # a warning of git's own
+            path = match["path"].decode(errors="surrogateescape")
             if match["mode"] == _GITLINK:
-                self.links.append(Gitlink(match["path"].decode(errors="surrogateescape"), match["id"].decode()))
+                self.links.append(Gitlink(path, match["id"].decode()))
                 continue
             size = int(match["size"])
             self.size += size
             self.budget.take_file(size)
+            if match["mode"] in _FILES and SMALLEST_POINTER <= size <= LARGEST_POINTER:
+                self.small.append(path)
 
 
 def _too_large(what: str) -> JobFailed:
