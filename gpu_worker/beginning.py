@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gpu_worker.cuda_requirement import unmet
 from gpu_worker.errors import EngineError, EngineSilent, JobDeclined, JobFailed
 from gpu_worker.executor import Prepared, Runtime
@@ -24,7 +26,7 @@ def begin(job: Job, claim: Claim) -> Runtime:
     prepared = _build(job, claim)
     job.record.image_id = prepared.image_id
     job.workshop.journal.save(job.record, durable=False)  # so that a clean-up by hand knows that it is wanted
-    _must_suit_the_driver(job, claim, prepared)
+    _must_suit_the_driver(job, claim, prepared.environment)
     _await_renewal(job)
     job.enter("starting")
     job.tell("starting", image_id=prepared.image_id)
@@ -44,15 +46,16 @@ def _build(job: Job, claim: Claim) -> Prepared:
             cancel=job.wishes.made,
             started=job.note_child,
             patiently=job.patiently,
+            suits=lambda environment: _must_suit_the_driver(job, claim, environment),
         )
     finally:
         report.stream("build").end()
 
 
-def _must_suit_the_driver(job: Job, claim: Claim, prepared: Prepared) -> None:
+def _must_suit_the_driver(job: Job, claim: Claim, environment: Mapping[str, str]) -> None:
     """The engine would refuse the start, in words for few; another worker may have a newer driver."""
     driver = job.workshop.driver()
-    lacking = unmet(prepared.environment, driver) if claim.gpus else None
+    lacking = unmet(environment, driver) if claim.gpus else None
     if lacking is not None:
         sentence = lacking.sentence(job.workshop.worker_name, driver)
         raise JobDeclined("needs_cuda", sentence, cuda=lacking.cuda)

@@ -109,6 +109,13 @@ class Executor(Protocol):
     @property
     def name(self) -> str: ...
 
+    def foundation(self, claim: Claim, source: Path) -> Mapping[str, str]:
+        """The environment of the image that the app will be built on, where it is here already; else nothing.
+
+        Quick. Raises JobFailed as `prepare` would, and EngineSilent.
+        """
+        ...
+
     def prepare(
         self,
         claim: Claim,

@@ -90,6 +90,14 @@ class BuildPlan:
     """The repository's own; None: the recipe counts."""
     recipe: Recipe | None = None
 
+    @property
+    def text(self) -> str:
+        """What is built, in the words of a Dockerfile."""
+        if self.recipe is not None:
+            return self.recipe.text
+        assert self.dockerfile is not None
+        return self.dockerfile.read_text(encoding="utf-8", errors="replace")
+
 
 def plan_build(claim: Claim, source: Path, settings: BuildSettings) -> BuildPlan:
     """How to build the repository in *source*; quick, and nothing is made yet.
@@ -187,7 +195,7 @@ class ImageBuilder:
         except CommandTimeout:
             raise JobFailed("build_timeout", f"The build took longer than its limit of {limit:.0f} s.") from None
         if code != 0:
-            raise last.failure(code, dockerfile=_text_of(plan), builder=self._tool.version)
+            raise last.failure(code, dockerfile=plan.text, builder=self._tool.version)
 
 
 def _use_recipe(recipe: Recipe, private: Path, output: Callable[[bytes], None]) -> list[str]:
@@ -222,13 +230,6 @@ def _checked(dockerfile: Path, source: Path) -> Path:
     if dockerfile.is_symlink() and not dockerfile.is_file():
         raise JobFailed("dockerfile_unusable", "The Dockerfile is a link to a file that is not there.")
     return dockerfile
-
-
-def _text_of(plan: BuildPlan) -> str:
-    if plan.recipe is not None:
-        return plan.recipe.text
-    assert plan.dockerfile is not None
-    return plan.dockerfile.read_text(encoding="utf-8", errors="replace")
 
 
 def _client_environment() -> dict[str, str]:

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -35,13 +35,15 @@ def prepare(
     cancel: Cancel,
     started: Callable[[ProcessIdentity | None], None],
     patiently: Patiently,
+    suits: Callable[[Mapping[str, str]], None] = lambda environment: None,
 ) -> Prepared:
     """Fetch and build. A disk that is full is made room on once; the second time the job fails by it.
 
+    *suits* hears before the build what it is built on, and raises JobDeclined where that cannot run here.
     Raises JobFailed, JobInterrupted. Nothing of the source is left afterwards.
     """
     try:
-        return _once(workshop, claim, output, cancel, started, patiently)
+        return _once(workshop, claim, output, cancel, started, patiently, suits)
     except JobFailed as failure:
         if failure.reason != "disk_full":
             raise
@@ -49,7 +51,7 @@ def prepare(
     output(f"The disk is full. Old images removed: {removed}. Trying once more.\n".encode())
     logger.warning("disk full", extra={"action": "disk_full", "lease": claim.lease, "images_removed": removed})
     try:
-        return _once(workshop, claim, output, cancel, started, patiently)
+        return _once(workshop, claim, output, cancel, started, patiently, suits)
     except JobFailed as failure:
         if failure.reason != "disk_full":
             raise
@@ -64,15 +66,18 @@ def _once(
     cancel: Cancel,
     started: Callable[[ProcessIdentity | None], None],
     patiently: Patiently,
+    suits: Callable[[Mapping[str, str]], None],
 ) -> Prepared:
+    def build() -> Prepared:
+        suits(workshop.executor.foundation(claim, source))
+        return workshop.executor.prepare(claim, source, output=output, cancel=cancel, started=started)
+
     work: Path | None = None
     try:
         work = _workplace(workshop.work_dir, claim)
         source = work / "source"
         workshop.sources.fetch(claim, source, output=output, cancel=cancel, started=started)
-        return patiently(
-            lambda: workshop.executor.prepare(claim, source, output=output, cancel=cancel, started=started)
-        )
+        return patiently(build)
     except OSError as problem:
         if problem.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise

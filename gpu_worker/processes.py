@@ -55,6 +55,9 @@ class ProcessExecutor:
 
     # -- build -------------------------------------------------------------------------------------------------
 
+    def foundation(self, claim: Claim, source: Path) -> Mapping[str, str]:
+        return {}
+
     def prepare(
         self,
         claim: Claim,

@@ -10,6 +10,7 @@ from typing import Any
 from docker.models.containers import Container
 from docker.types import DeviceRequest, LogConfig, Mount
 
+from gpu_worker.base_images import base_of
 from gpu_worker.build_settings import BuildSettings
 from gpu_worker.commands import Cancel
 from gpu_worker.containers.connection import Conflict, Connection, Missing, engine_errors
@@ -75,6 +76,16 @@ class ContainerEngine:
 
     # -- build -------------------------------------------------------------------------------------------------
 
+    def foundation(self, claim: Claim, source: Path) -> Mapping[str, str]:
+        plan = plan_build(claim, source, self._build)
+        base = base_of(plan.text, claim.build_args)
+        try:
+            return self._environment_of(base) if base is not None else {}
+        except EngineSilent:
+            raise
+        except EngineError:
+            return {}  # it will be fetched
+
     def prepare(
         self,
         claim: Claim,
@@ -97,9 +108,9 @@ class ContainerEngine:
         )
         return Prepared(image_id=image_id, environment=self._environment_of(image_id))
 
-    def _environment_of(self, image_id: str) -> dict[str, str]:
+    def _environment_of(self, image: str) -> dict[str, str]:
         with engine_errors():
-            said = self._engine().images.get(image_id).attrs["Config"].get("Env") or []
+            said = self._engine().images.get(image).attrs["Config"].get("Env") or []
         return {name: value for name, _, value in (entry.partition("=") for entry in said)}
 
     def find_image(self, claim: Claim, tag: str) -> str | None:

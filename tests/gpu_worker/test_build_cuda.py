@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpu_worker.cuda_requirement import Driver, Unmet, unmet
+from tests.gpu_worker.builds import Build, claim, write
 from tests.gpu_worker.control_plane import ControlPlane
 from tests.gpu_worker.images import DOCKERFILE, container_files
 from tests.gpu_worker.worker import WorkerProcess, eventually, make_repository
@@ -90,3 +91,26 @@ def test_a_job_without_a_gpu_needs_no_driver(plane: ControlPlane, make_worker: C
     job = plane.queue_job("modest", revision)
 
     eventually(lambda: plane.state(job) == "running", what="running")
+
+
+@pytest.mark.docker
+def test_what_its_base_image_needs_is_known_before_the_build(
+    plane: ControlPlane, make_worker: Callable[..., WorkerProcess], tmp_path: Path
+) -> None:
+    machine = tmp_path / "gpus.json"
+    machine.write_text('{"gpus": [{"uuid": "GPU-51"}], "cuda_version": "12.4"}')
+    (tmp_path / "base").mkdir()
+    base = Build(claim(), write(tmp_path / "base", {"Dockerfile": "FROM scratch\nENV NVIDIA_REQUIRE_CUDA=cuda>=13\n"}))
+    try:
+        dockerfile = f"FROM {base.run()}\nRUN never reached\n"
+        revision = make_repository(plane.git_root, "newest", {"Dockerfile": dockerfile})
+        make_worker(executor="docker", OPENFACE_SIMULATE_GPUS=str(machine)).start()
+
+        job = plane.queue_job("newest", revision, kind="gpu", gpus=["GPU-51"])
+        lease = eventually(lambda: plane.lease_of(job), what="the claim")
+        eventually(lambda: "declined" in lease.kinds(), what="the refusal")
+    finally:
+        base.forget()
+
+    assert lease.events[-1]["cuda"] == "13"
+    assert "never reached" not in lease.logs["build"]
