@@ -13,6 +13,7 @@ from typing import Any
 from gpu_worker.containers.connection import Connection, engine_errors
 
 MIB = 1024 * 1024
+NEARLY = 0.9  # of the processes it may have: what starts and ends all the time is seldom caught at the very limit
 
 
 class LimitWatch:
@@ -38,11 +39,11 @@ class LimitWatch:
                 else f"Out of memory: a process of the app was killed at its limit{times}."
             )
         pids = stats.get("pids_stats") or {}
-        crowded = bool(pids.get("limit")) and int(pids.get("current") or 0) >= int(pids["limit"])
+        crowded = bool(pids.get("limit")) and int(pids.get("current") or 0) >= NEARLY * int(pids["limit"])
         if crowded and not self._crowded:
             sentences.append(
-                f"Too many processes: the app is at its limit of {pids['limit']} processes and threads, "
-                "and can start no more."
+                f"Too many processes: the app has {pids['current']} of at most {pids['limit']} processes and threads; "
+                "beyond that it can start no more."
             )
         self._crowded = crowded
         return sentences
