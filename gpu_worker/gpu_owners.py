@@ -30,9 +30,12 @@ class GpuOwners:
     def lease_of(self, pid: int) -> str | None:
         """The lease whose app this process of the machine belongs to, None for a foreign one."""
         leases = {one.reference[:SHORT_ID]: one.facts.lease for one in self.found}
-        for container in containers_of(pid):
+        containers = containers_of(pid)
+        for container in containers:
             if container[:SHORT_ID] in leases:
                 return leases[container[:SHORT_ID]]
+        if set(containers) - set(containers_of("self")):
+            return None  # it runs in somebody else's, whatever its environment says
         return environment_of(pid).get(LEASE_VARIABLE)
 
     def leases_on(self, uuid: str) -> list[str]:
@@ -40,7 +43,7 @@ class GpuOwners:
         return [one.facts.lease for one in self.found if uuid in one.facts.gpus]
 
 
-def containers_of(pid: int) -> list[str]:
+def containers_of(pid: int | str) -> list[str]:
     """The ids of the containers a process runs in, from the names of its control groups; innermost last."""
     try:
         text = (PROC / str(pid) / "cgroup").read_text()

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,39 +53,46 @@ class GpuEngine:
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         directory = self._directory
-        (directory / "daemon.json").write_text(
-            json.dumps(
-                {
-                    "data-root": f"{directory}/root",
-                    "exec-root": f"{directory}/exec",
-                    "pidfile": f"{directory}/docker.pid",
-                    "hosts": [self.host],
-                    "bridge": self._bridge,  # "none" would remove the bridge of this machine's engine
-                    "iptables": False,
-                    "ip-masq": False,
-                    "default-address-pools": [{"base": "10.199.0.0/16", "size": 24}],
-                    "runtimes": {"nvidia": {"path": f"{self.toolkit}/bin/nvidia-container-runtime"}},
-                    "default-runtime": "nvidia",
-                }
-            )
-        )
+        (directory / "daemon.json").write_text(json.dumps(self._settings()))
         environment = {
             **os.environ, "PATH": f"{self.toolkit}/bin:{os.environ['PATH']}", "STUB_TOOLKIT": str(self.toolkit)
         }  # fmt: skip
-        subprocess.run(["ip", "link", "add", self._bridge, "type", "bridge"], check=True)
-        subprocess.run(["ip", "address", "add", "10.198.0.1/24", "dev", self._bridge], check=True)
-        with open(directory / "dockerd.log", "wb") as log:
-            command = [
-                "dockerd", f"--config-file={directory}/daemon.json",
-                "--containerd-namespace=openface-tests", "--containerd-plugins-namespace=openface-tests-plugins",
-            ]  # fmt: skip
+        command = [
+            "dockerd", f"--config-file={directory}/daemon.json",
+            "--containerd-namespace=openface-tests", "--containerd-plugins-namespace=openface-tests-plugins",
+        ]  # fmt: skip
+        with self._own_bridge(), open(directory / "dockerd.log", "wb") as log:
             daemon = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+            try:
+                eventually(lambda: self._answers(daemon), what="the engine")
+                yield
+            finally:
+                daemon.terminate()
+                daemon.wait(30)
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "data-root": f"{self._directory}/root",
+            "exec-root": f"{self._directory}/exec",
+            "pidfile": f"{self._directory}/docker.pid",
+            "hosts": [self.host],
+            "bridge": self._bridge,
+            "iptables": False,
+            "ip-masq": False,
+            "default-address-pools": [{"base": f"10.{200 + os.getpid() % 50}.0.0/16", "size": 24}],
+            "runtimes": {"nvidia": {"path": f"{self.toolkit}/bin/nvidia-container-runtime"}},
+            "default-runtime": "nvidia",
+        }
+
+    @contextlib.contextmanager
+    def _own_bridge(self) -> Iterator[None]:
+        """With "none" an engine removes the bridge of the machine's own engine."""
+        address = f"10.198.{os.getpid() % 250}.1/24"
+        subprocess.run(["ip", "link", "add", self._bridge, "type", "bridge"], check=True)
         try:
-            eventually(lambda: self._answers(daemon), what="the engine")
+            subprocess.run(["ip", "address", "add", address, "dev", self._bridge], check=True)
             yield
         finally:
-            daemon.terminate()
-            daemon.wait(30)
             subprocess.run(["ip", "link", "delete", self._bridge], check=True)
 
     def _answers(self, daemon: subprocess.Popen[bytes]) -> bool:

@@ -6,6 +6,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from gpu_worker.config import load
+from gpu_worker.errors import ConfigError
 from gpu_worker.gpu_quiet import QUIET_AFTER_SECONDS, Quiet, others_mib
 from gpu_worker.protocol import ForeignProcess, Gpu, GpuUse
 from tests.gpu_worker.control_plane import ControlPlane
@@ -100,3 +104,16 @@ def test_a_worker_whose_owner_plays_takes_cpu_jobs_only_and_tells_why(
     assert plane.beats[-1]["accepting"] is True
     status = worker.data_dir / "status.json"
     assert json.loads(status.read_text())["no_gpu_jobs"] == told
+
+
+@pytest.mark.parametrize(("text", "above_mib"), [(None, None), ("false", None), ("true", 0), ("ON", 0), ("3000", 3000)])
+def test_its_setting_is_a_word_or_a_size(text: str | None, above_mib: int | None) -> None:
+    environ = {"OPENFACE_URL": "http://openface.lan:8090", **({"QUIET_WHEN_GPU_BUSY": text} if text else {})}
+
+    assert load(environ).quiet_above_mib == above_mib
+
+
+@pytest.mark.parametrize("text", ["maybe", "0", "-1", "3 GB"])
+def test_another_setting_is_a_sentence(text: str) -> None:
+    with pytest.raises(ConfigError, match="QUIET_WHEN_GPU_BUSY"):
+        load({"OPENFACE_URL": "http://openface.lan:8090", "QUIET_WHEN_GPU_BUSY": text})
