@@ -32,8 +32,7 @@ def directory() -> Path:
 
 def has_room(size: int) -> bool:
     """Whether `size` bytes more leave as much of the disk free as the operator wants to keep."""
-    place = directory()
-    place.mkdir(parents=True, exist_ok=True)
+    place = _made(directory())
     floor: int = settings.OPENFACE_ARTIFACT_DISK_FLOOR_MIB * MIB
     return shutil.disk_usage(place).free - size >= floor
 
@@ -47,10 +46,10 @@ class Incoming:
     """A file that is being received. Its methods block; `discard` it unless it was placed."""
 
     def __init__(self) -> None:
-        place = directory() / INCOMING
-        place.mkdir(parents=True, exist_ok=True)
-        self._path = place / f"{uuid.uuid4().hex}.part"
-        self._file: BinaryIO = self._path.open("xb")
+        self._path = _made(directory() / INCOMING) / f"{uuid.uuid4().hex}.part"
+        # Results of private repositories are nobody else's on this machine.
+        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._file: BinaryIO = os.fdopen(handle, "wb")
         self._sha256 = hashlib.sha256()
         self.size = 0
 
@@ -70,7 +69,7 @@ class Incoming:
     def place(self, artifact_id: uuid.UUID) -> None:
         """Rename it to where the row's file belongs."""
         target = path_of(artifact_id)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        _made(target.parent)
         self._path.rename(target)
         _sync_directory(target.parent)
 
@@ -106,6 +105,15 @@ def sweep_incoming(*, older_than_seconds: float = ORPHAN_SECONDS) -> int:
     for file in dead:
         file.unlink(missing_ok=True)
     return len(dead)
+
+
+def _made(place: Path) -> Path:
+    """The directory, made if need be, open to this process's user alone."""
+    if not place.is_dir():
+        if place != directory():
+            _made(directory())
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return place
 
 
 def _files(places: Iterable[Path]) -> Iterator[Path]:

@@ -7,8 +7,8 @@ is not released:
     POST /artifacts/{job}          which results were not even sent, and why
     PUT  /artifacts/{job}/{path}   one result, with Content-Length and Content-Digest: sha-256=:…:
 
-Whether it may come is decided before any of it is read. It is streamed to disk and taken when its digest is right; the
-same result again is answered at once. People fetch results elsewhere (`artifacts_download.py`).
+Whether it may come is decided before any of it is read. It is streamed to disk, and taken when its digest is right; of
+what is here already nothing is written again. People fetch results elsewhere (`artifacts_download.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import json
 import logging
 import re
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -83,13 +84,20 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
     """Serve one request whose raw path begins with `/artifacts/`."""
     upload = Upload(receive, expects_continue=False)
     try:
-        status, body = await _serve(scope, upload)
+        status, body = await _answered(scope, upload)
     except ClientGone:
         return
-    except (JobError, DatabaseError, PoolTimeout, TimeoutError, OSError) as problem:
-        status, body = _refused(problem)
-        await _drain(scope, upload)
     await _say(send, status, body, rest_unread=not upload.finished.is_set())
+
+
+async def _answered(scope: Scope, upload: Upload) -> tuple[int, dict[str, Any]]:
+    try:
+        return await _serve(scope, upload)
+    except (JobError, DatabaseError, PoolTimeout, OSError) as problem:  # a TimeoutError is an OSError
+        refused = _refused(problem)
+    with suppress(TimeoutError):
+        await _drain(scope, upload, at_most=DRAINED_BYTES)
+    return refused
 
 
 async def _serve(scope: Scope, upload: Upload) -> tuple[int, dict[str, Any]]:
@@ -137,7 +145,7 @@ async def _take(scope: Scope, lease: Lease, path: str, upload: Upload) -> tuple[
         raise Refusal("length_required", "A result comes with its Content-Length.")
     sha256 = read_digest(first(scope["headers"], b"content-digest"))
     if not await in_database(artifacts.expect, lease, path, size=int(length), sha256=sha256):
-        await _drain(scope, upload)
+        await _drain(scope, upload, at_most=artifacts.limits().file_bytes)
         return 200, {"path": path, "size": int(length), "sha256": sha256}
     incoming = await asyncio.to_thread(Incoming)
     try:
@@ -224,13 +232,18 @@ def _refused(problem: Exception) -> tuple[int, dict[str, Any]]:
     return STATUSES[body["code"]], body
 
 
-async def _drain(scope: Scope, upload: Upload) -> None:
-    """Read a small rest of a body that nobody wants: a connection that is closed on its sender loses the answer."""
+async def _drain(scope: Scope, upload: Upload, *, at_most: int) -> None:
+    """Read a body that nobody wants, if it is no longer: a connection that is closed on its sender loses the answer.
+
+    Who asked first whether to send it (Expect) is answered without.
+    """
     length = first(scope["headers"], b"content-length")
-    if length.isdigit() and int(length) <= DRAINED_BYTES and not first(scope["headers"], b"expect"):
+    if not length.isdigit() or int(length) > at_most or first(scope["headers"], b"expect"):
+        return
+    piece = b"more"
+    while piece:
         async with asyncio.timeout(STALL_SECONDS):
-            while await anext(upload, b""):
-                pass
+            piece = await anext(upload, b"")
 
 
 async def _say(send: Send, status: int, body: dict[str, Any], *, rest_unread: bool) -> None:

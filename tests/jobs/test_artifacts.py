@@ -8,10 +8,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.utils import timezone
 from pytest_django import Settings
 
@@ -94,6 +96,14 @@ def test_a_result_is_kept_with_its_size_and_digest(lease: Lease) -> None:
     assert (found.size, found.sha256) == (7, digest(b"picture"))
     assert artifact_store.path_of(found.pk).read_bytes() == b"picture"
     assert on_disk() == [artifact_store.path_of(found.pk)]
+    assert found.path not in str(on_disk())
+
+
+def test_nobody_else_on_the_server_reads_it(lease: Lease) -> None:
+    deliver(lease, "a", b"private")
+
+    root = artifact_store.directory()
+    assert {path.stat().st_mode & 0o077 for path in (root, *root.rglob("*"))} == {0}
 
 
 def test_the_same_result_again_changes_nothing(lease: Lease) -> None:
@@ -289,6 +299,16 @@ def test_results_go_after_the_kept_days_and_not_before(lease: Lease, settings: S
 
     assert list(Artifact.objects.all()) == [young]
     assert on_disk() == [artifact_store.path_of(young.pk)]
+
+
+def test_the_keeper_removes_old_results(lease: Lease, settings: Settings) -> None:
+    settings.OPENFACE_ARTIFACT_KEEP_DAYS = 7
+    deliver(lease, "old", b"1")
+    Artifact.objects.update(created_at=ago(8 * 86_400))
+
+    call_command("keeper", "--once", stdout=StringIO())
+
+    assert (Artifact.objects.count(), on_disk()) == (0, [])
 
 
 def test_results_can_be_kept_for_ever(lease: Lease, settings: Settings) -> None:

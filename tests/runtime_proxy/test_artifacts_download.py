@@ -118,14 +118,7 @@ class TestPrivate:
         assert data_plane.navigate(where, Cookie=session).body == CONTENT
 
 
-def test_it_can_only_be_read(data_plane: DataPlane) -> None:
-    done = with_result(data_plane)
-
-    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
-        assert data_plane.get(done.where("score.txt"), method=method, body=b"x").status == 404
-
-
-def test_addresses_of_no_result_are_not_found(data_plane: DataPlane) -> None:
+def test_it_can_only_be_read_and_only_under_its_own_address(data_plane: DataPlane) -> None:
     done, other = with_result(data_plane), batch_job(data_plane, "alice/other")
     job = done.job.pk
 
@@ -146,21 +139,13 @@ def test_addresses_of_no_result_are_not_found(data_plane: DataPlane) -> None:
     ):
         assert data_plane.get(path).status in (404, 308), path
         assert data_plane.get(path).body != CONTENT
-
-
-def test_another_spelling_of_the_name_leads_to_the_right_one(data_plane: DataPlane) -> None:
-    done = with_result(data_plane)
-
-    answer = data_plane.get(done.where("score.txt").replace("/alice/bench/", "/ALICE/Bench/"))
-
-    assert (answer.status, answer.one("location")) == (308, done.where("score.txt"))
-
-
-def test_a_result_whose_file_is_lost_is_not_found(data_plane: DataPlane) -> None:
-    done = with_result(data_plane)
-    artifact_store.path_of(Artifact.objects.get().pk).unlink()
-
-    assert data_plane.get(done.where("score.txt")).status == 404
+    where = done.where("score.txt")
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        assert data_plane.get(where, method=method, body=b"x").status == 404
+    other_case = data_plane.get(where.replace("/alice/bench/", "/ALICE/Bench/"))
+    assert (other_case.status, other_case.one("location")) == (308, where)
+    artifact_store.path_of(Artifact.objects.get().pk).unlink()  # the disk lost it
+    assert data_plane.get(where).status == 404
 
 
 def test_megabytes_are_sent_unchanged_and_can_be_resumed(data_plane: DataPlane) -> None:
