@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-import socket
-from pathlib import Path
 
-from docker import DockerClient
-from docker.errors import DockerException
 from docker.models.networks import Network
 
 from gpu_worker.containers.connection import Connection, engine_errors, quietly
 from gpu_worker.containers.labels import LEASE_LABEL, SPACE, container_name, labels_of, ours
+from gpu_worker.containers.own_container import own_container
 from gpu_worker.journal import JobFacts
 
 ICC = "com.docker.network.bridge.enable_icc"  # containers may talk; a worker in one has to reach the job's
@@ -33,13 +30,13 @@ class JobNetworks:
                     driver="bridge",
                     check_duplicate=True,
                     labels=labels_of(self._worker_id, facts, SPACE),
-                    options={ICC: "false" if _own_container(self._engine()) is None else "true"},
+                    options={ICC: "false" if own_container(self._engine()) is None else "true"},
                 )
 
     def join(self, facts: JobFacts) -> None:
         """Let this process reach the job's container: from the host it does already, from a container it must join."""
         with engine_errors():
-            own = _own_container(self._engine())
+            own = own_container(self._engine())
             if own is None:
                 return
             for network in self._engine().networks.list(names=[_exactly(container_name(facts))], greedy=True):
@@ -67,7 +64,7 @@ class JobNetworks:
         return list(self._engine().networks.list(names=[_exactly(name)]))
 
     def _leave(self, network_id: str) -> None:
-        own = _own_container(self._engine())
+        own = own_container(self._engine())
         if own is not None:
             quietly(lambda: self._engine().networks.get(network_id).disconnect(own, force=True))
 
@@ -75,12 +72,3 @@ class JobNetworks:
 def _exactly(name: str) -> str:
     """The engine matches names by regular expression."""
     return f"^{re.escape(name)}$"
-
-
-def _own_container(client: DockerClient) -> str | None:
-    if not Path("/.dockerenv").exists():
-        return None
-    try:
-        return str(client.containers.get(socket.gethostname()).id)
-    except DockerException:
-        return None  # the engine is not the one we run under

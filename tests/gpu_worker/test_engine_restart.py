@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import docker
 import pytest
@@ -18,12 +17,17 @@ pytestmark = pytest.mark.docker
 Make = Callable[..., WorkerProcess]
 
 
-@pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnEngine]:
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnEngine]:
     skip_unless_possible()
-    with OwnEngine(tmp_path) as engine:
-        monkeypatch.setenv("DOCKER_HOST", engine.host)  # for what clears away after the test
+    with OwnEngine(tmp_path_factory.mktemp("engine")) as engine:
         yield engine
+
+
+@pytest.fixture
+def engine(started: OwnEngine, monkeypatch: pytest.MonkeyPatch) -> OwnEngine:
+    monkeypatch.setenv("DOCKER_HOST", started.host)  # for what clears away after the test
+    return started
 
 
 def containers_of(engine: OwnEngine, lease: Lease) -> list[str]:

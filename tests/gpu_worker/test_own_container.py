@@ -1,0 +1,26 @@
+"""A worker in a container finds its own by what the engine mounts into it, whatever host name it was given."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from gpu_worker.containers.own_container import names_of_mine
+
+ID = "4cfc4f684356a9f19601750bc58346d9a0484776fc05ce1f267b25ef3062a85a"
+LINE = "1015 1003 259:1 /var/lib/docker/containers/{id}/{file} /etc/{file} rw,relatime - ext4 /dev/root rw\n"
+
+
+def test_the_id_stands_in_the_mounts_and_comes_before_the_host_name(tmp_path: Path) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text("".join(LINE.format(id=ID, file=file) for file in ("resolv.conf", "hostname", "hosts")))
+
+    assert names_of_mine(mounts) == [ID, socket.gethostname()]
+
+
+def test_where_no_mount_names_it_the_host_name_is_left(tmp_path: Path) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text("23 28 0:21 / /proc rw,nosuid - proc proc rw\n")
+
+    assert names_of_mine(mounts) == [socket.gethostname()]
+    assert names_of_mine(tmp_path / "missing") == [socket.gethostname()]
