@@ -150,8 +150,25 @@ def test_an_app_that_dies_is_reported_with_its_code_and_last_words(plane: Contro
     eventually(lambda: lease.state == "failed", what="the end")
 
     assert (lease.events[-1]["kind"], lease.events[-1]["code"], lease.events[-1]["oom_killed"]) == ("exited", 7, False)
+    assert lease.events[-1]["detail"] == "The app ended with code 7. Its last line: dying"
     assert lease.logs["run"].endswith("dying\n")
     assert lease.events[-1]["log_ends"]["run"] == len(lease.logs["run"].encode())
+
+
+def test_an_app_that_ends_before_it_answers_says_its_last_line_without_secrets(
+    plane: ControlPlane, make_worker: Make
+) -> None:
+    complains = DOCKERFILE.replace("echo serving; exec busybox httpd", "echo no model for $KEY; exit 3; busybox httpd")
+    revision = make_repository(plane.git_root, "early", container_files(Dockerfile=complains))
+    make_worker(executor="docker").start()
+
+    job = plane.queue_job("early", revision, secrets={"KEY": "very-secret-value"})
+    eventually(lambda: plane.state(job) == "failed", what="the failure")
+
+    lease = plane.lease_of(job)
+    assert lease is not None
+    assert lease.events[-1]["reason"] == "exited_before_ready"
+    assert lease.events[-1]["detail"] == "The app ended with code 3. Its last line: no model for ***"
 
 
 def test_a_failing_build_says_so_and_shows_its_output(plane: ControlPlane, make_worker: Make) -> None:
