@@ -58,3 +58,10 @@ def test_an_operator_reads_every_check_in_the_admin(worker: WireWorker) -> None:
 
     for text in ("no toolkit", "Install it.", "processes are not seen", "Give it pid: host.", "/usr/bin/git"):
         assert text in page
+
+
+def test_a_stranger_who_only_looks_is_answered_with_a_code_by_which_the_doctor_knows_us() -> None:
+    answer = Client().get("/api/v1/workers/register")
+
+    assert answer.status_code in (401, 405)
+    assert isinstance(answer.json()["code"], str)
