@@ -33,7 +33,7 @@ def examine(config: WorkerConfig, *, test_device: bool = False, image: str | Non
     look = DriverLook.now(config)
     if config.executor == "docker":
         facts = engine.ask()
-        checks += [engine.engine(facts), engine.buildkit(), driver(look), gpus(look)]
+        checks += [engine.engine(facts, config), engine.buildkit(), driver(look), gpus(look)]
         checks += engine.gpu_support(facts, wanted=look.needs_toolkit)
     else:
         checks += [machine.process_executor(), driver(look), gpus(look)]

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpu_worker.config import WorkerConfig
 from gpu_worker.containers import ContainerEngine
+from gpu_worker.disk import DiskFloor
 from gpu_worker.doctor.machine import disk_check
 from gpu_worker.doctor.reasons import reason_of
 from gpu_worker.errors import EngineError
@@ -38,7 +40,7 @@ def ask() -> EngineFacts:
         return EngineFacts({}, f"the container engine does not answer: {reason_of(problem)}")
 
 
-def engine(facts: EngineFacts) -> DoctorCheck:
+def engine(facts: EngineFacts, config: WorkerConfig) -> DoctorCheck:
     if facts.problem is not None:
         return DoctorCheck(
             "engine",
@@ -47,8 +49,8 @@ def engine(facts: EngineFacts) -> DoctorCheck:
             "Start Docker, and let this user reach its socket (group docker, or DOCKER_HOST).",
         )
     info = facts.info
-    root = str(info.get("DockerRootDir"))
-    room = disk_check("engine", root, "Free some space, or move Docker's data-root to a larger disk.")
+    remedy = "Free some space, or move Docker's data-root to a larger disk."
+    room = disk_check("engine", Path(str(info.get("DockerRootDir"))), remedy, floor=DiskFloor(config.disk_floor_mib))
     return DoctorCheck("engine", room.ok, f"Docker {info.get('ServerVersion')}; images: {room.detail}", room.remedy)
 
 

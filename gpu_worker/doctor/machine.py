@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 from gpu_worker.config import WorkerConfig
+from gpu_worker.disk import DiskFloor
 from gpu_worker.host import is_wsl2, sees_processes_of_the_machine
 from gpu_worker.protocol import DoctorCheck
 
 GIB = 1024**3
-LEAST_FREE = 2 * GIB  # below it hardly any build succeeds
 LITTLE_FREE = 30 * GIB  # images with CUDA have 5 to 15 GiB each
 
 
@@ -25,21 +26,23 @@ def data_dir(config: WorkerConfig) -> DoctorCheck:
 def disk(config: WorkerConfig) -> DoctorCheck:
     """Room where sources are fetched to; that for images is told with the engine."""
     path = config.data_dir if config.data_dir.is_dir() else config.data_dir.parent
-    return disk_check("disk", str(path), "Free some space, or set WORKER_DATA_DIR to a larger disk.")
+    remedy = "Free some space, or set WORKER_DATA_DIR to a larger disk."
+    return disk_check("disk", path, remedy, floor=DiskFloor(config.disk_floor_mib))
 
 
-def disk_check(name: str, path: str, remedy: str) -> DoctorCheck:
+def disk_check(name: str, path: Path, remedy: str, *, floor: DiskFloor) -> DoctorCheck:
     """Good, or little, or too little room on the disk of *path*; not known where it cannot be seen from here."""
     try:
         free = shutil.disk_usage(path).free
     except OSError:
         return DoctorCheck(name, None, f"the disk of {path} cannot be seen from here")
     detail = f"{free / GIB:.1f} GiB free at {path}"
-    if free >= LITTLE_FREE:
-        return DoctorCheck(name, True, detail)
-    if free >= LEAST_FREE:
+    if free < floor.of(path):
+        below = f"below the floor of {floor.of(path) / GIB:.1f} GiB: no job is taken"
+        return DoctorCheck(name, False, f"only {detail}, {below}", remedy)
+    if free < LITTLE_FREE:
         return DoctorCheck(name, None, f"{detail}: enough for small images; one with CUDA takes 5 to 15 GiB", remedy)
-    return DoctorCheck(name, False, f"only {detail}", remedy)
+    return DoctorCheck(name, True, detail)
 
 
 def git(config: WorkerConfig) -> DoctorCheck:

@@ -13,6 +13,7 @@ import pytest
 
 from gpu_worker import doctor
 from gpu_worker.config import WorkerConfig
+from gpu_worker.disk import DiskFloor
 from gpu_worker.doctor import engine, gpu, machine
 from gpu_worker.doctor.device_test import device_test
 from gpu_worker.doctor.engine import EngineFacts
@@ -66,16 +67,17 @@ class TestTheMachine:
         assert (check.ok, check.detail) == (False, f"{tmp_path}/none is not a directory")
         assert "mkdir -p" in str(check.remedy)
 
-    @pytest.mark.parametrize(("free_gib", "ok"), [(1, False), (10, None), (100, True)])
+    @pytest.mark.parametrize(("free_gib", "ok"), [(4, False), (10, None), (100, True)])
     def test_little_room_is_said_and_too_little_is_bad(
         self, monkeypatch: pytest.MonkeyPatch, free_gib: int, ok: bool | None
     ) -> None:
         monkeypatch.setattr("shutil.disk_usage", lambda path: _Usage(free_gib * 1024**3))
 
-        check = machine.disk_check("disk", "/data", "Free some.")
+        check = machine.disk_check("disk", Path("/data"), "Free some.", floor=DiskFloor(5 * 1024))
 
         assert (check.ok, check.remedy) == (ok, None if ok else "Free some.")
         assert f"{free_gib}.0 GiB free at /data" in str(check.detail)
+        assert ("below the floor of 5.0 GiB: no job is taken" in str(check.detail)) is (ok is False)
 
     def test_each_missing_program_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         only_on_path(monkeypatch, tmp_path / "bin", "git")
@@ -92,10 +94,10 @@ class _Usage:
 
 
 class TestTheEngine:
-    def test_nothing_is_said_of_gpus_while_it_does_not_answer(self) -> None:
+    def test_nothing_is_said_of_gpus_while_it_does_not_answer(self, tmp_path: Path) -> None:
         silent = EngineFacts({}, "It does not answer.")
 
-        assert engine.engine(silent).ok is False
+        assert engine.engine(silent, config(tmp_path)).ok is False
         assert [check.ok for check in engine.gpu_support(silent, wanted=True)] == [None]
 
     def test_a_command_line_without_buildkit_is_bad(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
