@@ -164,8 +164,13 @@ def _failure(job: Job) -> dict[str, Any]:
         "failed_step": failed,
         "excerpt": lines,
         "excerpt_stream": stream,
-        "remedy": words.remedy(job.reason_code),
+        "remedy": words.remedy(f"batch_{job.reason_code}" if _ended_badly(job) else job.reason_code),
     }
+
+
+def _ended_badly(job: Job) -> bool:
+    """Whether a batch job computed to its end, which was none that succeeds."""
+    return job.mode == Job.Mode.BATCH and job.reason_code == "exited"
 
 
 def _excerpts(job: Job) -> dict[str, Any]:

@@ -432,6 +432,7 @@ REMEDIES: Mapping[str, _StrPromise] = {
         "Let the app listen on 0.0.0.0 and the port that PORT names (7860 unless the README says otherwise)."
     ),
     "oom_killed": gettext_lazy("Let the app use less memory, or ask your operator for a higher limit."),
+    "batch_exited": gettext_lazy("Look at the last lines of its log: a batch job succeeds when it exits with code 0."),
     "exited": gettext_lazy(
         "A Space must go on running. Look at the last lines of its log for the reason why it ended."
     ),

@@ -57,6 +57,8 @@ def test_a_bad_end_is_failed_with_the_end_of_its_log(alice: Client, attempt: run
     assert Job.objects.get().state == "failed"
     assert "CPU · Failed" in text
     assert "Traceback: no such file" in text
+    assert "a batch job succeeds when it exits with code 0" in text
+    assert "A Space must go on running" not in text
 
 
 def test_an_inference_space_is_a_service(alice: Client, worker: Worker) -> None:
