@@ -79,7 +79,11 @@ def leave(config: WorkerConfig, arguments: Namespace) -> Answer:
     text = f"{credential.name} has left; {apps} app(s) and {images} image(s) removed."
     if volumes:
         text += f" {len(volumes) - len(kept)} volume(s) removed, {len(kept)} kept."
-    lines = [text, *(f"kept: {name}" for name in kept), "Docker's build cache stays: docker builder prune."]
+    lines = [
+        text,
+        *(f"kept: {name}" for name in kept),
+        "What others share of Docker's build cache stays: docker builder prune.",
+    ]
     return Answer(facts, "\n".join(lines))
 
 

@@ -76,9 +76,9 @@ def status(config: WorkerConfig, arguments: Namespace) -> Answer:
         f"Worker process: {'running' if running else 'not running'}",
         f"Control plane: {config.url or 'not set'}{_contact(told)}",
         *([f"Gateway: {told.gateway_url or 'address set by an operator'}: {_gateway(told)}"] if told else []),
-        *([f"Takes no jobs: {told.paused}"] if told and told.paused else []),
+        *([pause.sentence()] if pause else []),
+        *([f"Takes no jobs: {told.paused}"] if told and told.paused and not pause else []),
         *([f"Takes no GPU jobs: {told.no_gpu_jobs}"] if told and told.no_gpu_jobs else []),
-        *([pause.sentence()] if pause and not (told and told.paused == pause.sentence()) else []),
     ]
     lines += [f"{job['space']}: {job['state']} (lease {job['lease']})" for job in jobs] or ["No jobs."]
     return Answer(facts, "\n".join(lines))
@@ -102,7 +102,8 @@ def checked(checks: Sequence[DoctorCheck]) -> Answer:
         f"{MARKS[check.ok]} {check.check}: {check.detail or ''}" + (f"\n      → {check.remedy}" if check.remedy else "")
         for check in checks
     ]
-    lines.append(f"{len(bad)} of {len(checks)} checks are bad." if bad else f"All {len(checks)} checks passed.")
+    unknown = sum(check.ok is None for check in checks)
+    lines.append(f"{len(checks)} checks: {len(bad)} bad, {unknown} without a verdict.")
     facts = {"ok": not bad, "checks": [check.wire() for check in checks]}
     return Answer(facts, "\n".join(lines), EXIT_UNEXPECTED if bad else 0)
 

@@ -31,10 +31,15 @@ class Pause:
     stop_apps: bool = False
     """Whether running apps are stopped and handed back; otherwise they go on."""
 
+    def told(self) -> str:
+        """Why no job is taken, as operators read it behind "paused"; times in this machine's zone, with its offset."""
+        until = f", until {moment(self.until)}" if self.until is not None else ""
+        return (self.reason or "no reason given") + until
+
     def sentence(self) -> str:
-        """For the machine's owner and for operators; times in this machine's own zone, with its offset."""
+        """For the owner of the machine."""
         until = f" until {moment(self.until)}" if self.until is not None else ""
-        return f"Paused on the machine itself{until}" + (f": {self.reason}" if self.reason else ".")
+        return f"Paused{until}" + (f": {self.reason}" if self.reason else ".")
 
 
 class PauseFile:
@@ -99,7 +104,7 @@ class PauseWatch:
     def reason(self, *_: object) -> str | None:
         """Why no job is taken; None when nothing is paused."""
         pause = self._current
-        return None if pause is None else pause.sentence()
+        return None if pause is None else pause.told()
 
     def look(self, now: float) -> bool:
         """Read the file when it changed, and let a pause end by the clock; whether the pause in force is another."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_worker.config import load
+from gpu_worker.config import _token_file, load
 from gpu_worker.errors import ConfigError
 from gpu_worker.job_limits import LimitDefaults
 
@@ -52,6 +52,32 @@ def test_the_first_token_name_wins_over_its_alias() -> None:
     config = load({**URL, "WORKER_ENROLLMENT_TOKEN_FILE": "/a", "WORKER_TOKEN_FILE": "/b"})
 
     assert config.token_file == Path("/a")
+
+
+def test_the_alias_may_name_a_file_that_is_not_there_where_the_usual_one_is(tmp_path: Path) -> None:
+    """The owner's compose file sets one name, and the guide says to save the token under the other."""
+    usual = tmp_path / "openface-worker-enrollment-token"
+    alias = {"WORKER_TOKEN_FILE": str(tmp_path / "openface-worker-token")}
+    assert _token_file(alias, usual) == tmp_path / "openface-worker-token"
+
+    usual.touch()
+
+    assert _token_file(alias, usual) == usual
+    (tmp_path / "openface-worker-token").touch()
+    assert _token_file(alias, usual) == tmp_path / "openface-worker-token"
+
+
+def test_who_listens_everywhere_proposes_no_address() -> None:
+    listening = {**URL, "GPU_WORKER_BIND_ADDRESS": "0.0.0.0"}
+
+    assert load(listening).gateway_url(8787) is None
+    assert load({**listening, "WORKER_PUBLIC_URL": "http://10.0.0.7:8787"}).gateway_url(8787) == "http://10.0.0.7:8787"
+
+
+def test_a_command_that_calls_nobody_needs_no_address_of_the_control_plane() -> None:
+    assert load({}, local=True).url == ""
+    with pytest.raises(ConfigError, match="OPENFACE_URL"):
+        load({"OPENFACE_URL": "nonsense"}, local=True)
 
 
 def test_a_flag_wins_over_the_environment() -> None:

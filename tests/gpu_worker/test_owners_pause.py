@@ -36,9 +36,10 @@ def serving(plane: ControlPlane) -> Lease:
     return lease
 
 
-def told(plane: ControlPlane) -> tuple[bool, str | None]:
+def told(plane: ControlPlane) -> tuple[bool | None, str | None]:
     """What the newest heartbeat says: whether jobs are accepted, and why not."""
-    return plane.beats[-1]["accepting"], plane.beats[-1]["paused_reason"]
+    newest = plane.beats[-1] if plane.beats else {"accepting": None, "paused_reason": None}
+    return newest["accepting"], newest["paused_reason"]
 
 
 def test_a_pause_takes_no_more_jobs_and_lets_running_apps_go_on(
@@ -50,7 +51,7 @@ def test_a_pause_takes_no_more_jobs_and_lets_running_apps_go_on(
     answer = command(worker, "pause", "--reason", "rendering a film")
 
     assert (answer["paused"], answer["running"], answer["jobs"]) == (True, True, 1)
-    eventually(lambda: told(plane) == (False, "Paused on the machine itself: rendering a film"), what="the pause")
+    eventually(lambda: told(plane) == (False, "rendering a film"), what="the pause")
     second = queue_app(plane, "second")
     beats = len(plane.beats)
     eventually(lambda: len(plane.beats) > beats + 3, what="some heartbeats")
@@ -70,7 +71,7 @@ def test_a_pause_is_heard_before_the_next_heartbeat_is_due(
     eventually(lambda: plane.beats, what="the first heartbeat")
 
     command(worker, "pause")
-    eventually(lambda: told(plane) == (False, "Paused on the machine itself."), what="the pause")
+    eventually(lambda: told(plane) == (False, "no reason given"), what="the pause")
     command(worker, "resume")
 
     eventually(lambda: told(plane) == (True, None), what="the end of the pause")
@@ -87,7 +88,7 @@ def test_a_pause_survives_a_restart_of_the_worker(plane: ControlPlane, make_work
     beats = len(plane.beats)
     eventually(lambda: len(plane.beats) > beats + 3, what="some heartbeats")
     assert plane.state(job) == "queued"
-    assert told(plane) == (False, "Paused on the machine itself.")
+    assert told(plane) == (False, "no reason given")
 
 
 def test_now_stops_running_apps_and_hands_them_back(plane: ControlPlane, make_worker: Make, command: Command) -> None:
@@ -138,7 +139,7 @@ def test_the_status_tells_of_a_pause_and_of_the_control_plane(
         lambda: (now := command(worker, "status")) and now["takes_no_jobs_because"] and now, what="the reason"
     )
 
-    assert status["takes_no_jobs_because"].endswith(": a game")
+    assert status["takes_no_jobs_because"] == f"a game, until {status['paused_until']}"
     assert (status["running"], status["answers"], status["standing"], status["gateway"]) == (True, True, "open", "ok")
     assert status["paused_until"] is not None
     worker.terminate()
