@@ -54,6 +54,7 @@ def _lines(plan: AppPlan, settings: BuildSettings, port: int, secrets: frozenset
     yield f"FROM {settings.python_image_for(plan.python or DEFAULT_PYTHON)}"
     if plan.sdk != "static":
         yield "ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore"
+        yield "ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility"  # older container toolkits give only the latter unasked
     if plan.system_packages:
         yield _install_system_packages(plan, secrets)
     yield f"RUN {_MAKE_USER}"

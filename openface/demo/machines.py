@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from openface.demo.engine import Engine
+from openface.demo.engine import PUBLIC_BASE_IMAGE, Engine
 from openface.installation import LOOPBACK, Installation
 from openface.supervisor import Program
 
@@ -91,6 +91,8 @@ class Machine:
             "OPENFACE_EXECUTOR": engine.executor,
             "OPENFACE_BASE_IMAGE": engine.base_image,
         }
+        if engine.base_image == PUBLIC_BASE_IMAGE:  # where a registry is reached, every app gets the Python it asks for
+            environment["OPENFACE_PYTHON_IMAGE"] = "python:{version}-slim"
         if self.max_gpu_jobs:
             gpus = installation.state_dir / "workers" / "simulated-gpus.json"
             if not gpus.exists():  # afterwards it is the user's, to play with

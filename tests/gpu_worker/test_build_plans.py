@@ -68,6 +68,7 @@ def test_a_gradio_space_gets_a_dockerfile_that_a_person_could_have_written(repos
     assert dockerfile(plan) == [
         "FROM python:3.10-slim",
         "ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore",
+        "ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility",
         "RUN apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "
         "ffmpeg libgl1 git && rm -rf /var/lib/apt/lists/*",
         "RUN grep -q '^[^:]*:[^:]*:1000:' /etc/passwd || echo 'user:x:1000:1000::/home/user:/bin/sh' >> /etc/passwd; "
@@ -264,7 +265,7 @@ def test_base_image_index_and_sources_are_the_owner_s(repository: Repository, tm
 
     lines = dockerfile(plan)
     assert lines[0] == "FROM registry.lan/python:3.12"
-    assert lines[2].startswith("RUN --mount=type=secret,id=openface-apt-sources apt-get -o Dir::Etc::sourcelist=")
+    assert lines[3].startswith("RUN --mount=type=secret,id=openface-apt-sources apt-get -o Dir::Etc::sourcelist=")
     mount = "--mount=type=secret,id=openface-pip-config,target=/etc/pip.conf"
     assert f"RUN {mount} pip install 'gradio[oauth]' spaces" in lines
     assert plan.recipe is not None

@@ -240,7 +240,8 @@ def test_a_named_worker_is_part_of_the_requirement(owner: User) -> None:
 
 
 def test_the_job_is_told_what_the_readme_says(owner: User) -> None:
-    files = readme("sdk: gradio", "app_file: main.py", "app_port: 8080", "startup_duration_timeout: 10m")
+    versions = ("sdk_version: 5.49.1", "python_version: 3.10")
+    files = readme("sdk: gradio", "app_file: main.py", "app_port: 8080", "startup_duration_timeout: 10m", *versions)
 
     spec = launch.start(make_space("alice/app", files=files), user=owner).spec
 
@@ -250,6 +251,7 @@ def test_the_job_is_told_what_the_readme_says(owner: User) -> None:
         8080,
         600,
     )
+    assert (spec["sdk_version"], spec["python_version"]) == ("5.49.1", "3.10")
     assert (spec["prefix"], spec["rewrite_host"], spec["warnings"]) == ("strip", False, [])
 
 

@@ -211,6 +211,8 @@ class TestClaim:
         spec = {
             "sdk": "docker",
             "app_file": "app.py",
+            "sdk_version": "1.40.0",
+            "python_version": "3.12",
             "app_port": 8000,
             "startup_timeout_s": 60,
             "environment": {"SPACE_ID": "o/s"},
@@ -227,6 +229,7 @@ class TestClaim:
         assert body["clone_url"] == "http://testserver:8091/git/Alice/hello.git"
         assert body["base_path"] == "/run/Alice/hello/"
         assert (body["port"], body["app_file"], body["sdk"]) == (8000, "app.py", "docker")
+        assert (body["sdk_version"], body["python_version"]) == ("1.40.0", "3.12")
         assert body["environment"] == {"SPACE_ID": "o/s"}
         assert body["limits"]["stop_after_disconnect_s"] is None
         assert 80 < body["lease_expires_in_s"] <= 90
