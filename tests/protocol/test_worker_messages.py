@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_worker import protocol
+from gpu_worker.artifact_client import Inventory
 from gpu_worker.credentials import Credential
 from gpu_worker.errors import WireError
 from tests.gpu_worker.schemas import WIRE, complaints, golden
@@ -108,6 +109,18 @@ def test_the_worker_reads_a_claim(body: dict[str, Any]) -> None:
     assert read.repository_id == str(body["repository_id"])
     assert read.limits.stop_after_disconnect_seconds == body["limits"].get("stop_after_disconnect_s")
     assert "not-a-real-token" not in repr(read)
+
+
+@pytest.mark.parametrize("body", cases("artifacts.inventory"))
+def test_the_worker_reads_what_the_server_has_of_its_results(body: dict[str, Any]) -> None:
+    read = Inventory.read(body)
+
+    assert read.digests == {file["path"]: file["sha256"] for file in body["files"]}
+    assert (read.quota.file_bytes, read.quota.job_bytes, read.quota.files) == (
+        body["max_file_bytes"],
+        body["max_job_bytes"],
+        body["max_files"],
+    )
 
 
 @pytest.mark.parametrize("body", cases("events.response"))
