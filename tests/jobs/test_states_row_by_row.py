@@ -156,12 +156,13 @@ def test_a_running_job_of_a_silent_worker_is_unavailable() -> None:
     assert (trip.state, trip.lease.released_at) == ("unavailable", None)
 
 
+@pytest.mark.parametrize("reason", ["host_rebooted", "engine_restarted"])
 @pytest.mark.parametrize("at", ["running", "unavailable", "starting"])
-def test_a_rebooted_host_starts_it_again_with_the_same_lease_and_image(at: str) -> None:
+def test_a_restart_of_host_or_engine_starts_it_again_with_the_same_lease_and_image(at: str, reason: str) -> None:
     trip = journey(at)
     Job.objects.filter(pk=trip.job.pk).update(image_id="sha256:one")
 
-    trip.report("starting", reason="host_rebooted")
+    trip.report("starting", reason=reason)
 
     assert (trip.state, trip.job.image_id) == ("starting", "sha256:one")
     trip.report("running")
