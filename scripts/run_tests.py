@@ -165,8 +165,11 @@ def summarise(results: list[Done]) -> int:
     failed = total["failed"] + total["errors"]
     skipped = f", {total['skipped']} skipped" if total["skipped"] else ""
     seconds = sum(done.seconds for done in results)
+    amiss = total["skipped"] and bool(os.environ.get("OPENFACE_REQUIRE"))
+    if amiss:
+        print("Nothing may be skipped here: OPENFACE_REQUIRE is set. What is missing stands above.", flush=True)
     print(f"\n{total['passed']} passed, {failed} failed{skipped} in {seconds:.1f}s", flush=True)
-    return 1 if failed or any(done.status for done in results) else 0
+    return 1 if failed or amiss or any(done.status for done in results) else 0
 
 
 if __name__ == "__main__":

@@ -71,6 +71,16 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what fetches much from the package index, unless it is asked for: a choice, not something missing."""
+    if "OPENFACE_TEST_INDEX" in os.environ:
+        return
+    left_out = [item for item in items if item.get_closest_marker("index")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for name, (is_there, why) in NEEDS.items():
         if item.get_closest_marker(name) and not is_there():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -150,7 +149,7 @@ def test_debian_packages_on_a_base_image_without_apt_are_a_sentence(tmp_path: Pa
     assert failure.value.detail == "The base image has no apt-get, which the build needs for Debian packages."
 
 
-@pytest.mark.skipif("OPENFACE_TEST_INDEX" not in os.environ, reason="OPENFACE_TEST_INDEX=1 fetches 100 MB from PyPI")
+@pytest.mark.index
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("sdk", "version", "app"),
