@@ -33,9 +33,9 @@ def deliver(attempt: runs.Attempt, path: str, content: bytes) -> None:
     artifacts.keep(attempt.lease, path, incoming, sha256=hashlib.sha256(content).hexdigest())
 
 
-def run_of(client: Client, worker: Worker, name: str = "alice/bench", *, code: int = 0, **files: bytes) -> Job:
-    """One run from start to end, with these results."""
-    assert client.post(f"/spaces/{name}/start").status_code == 303
+def run_of(client: Client, worker: Worker, files: dict[str, bytes], *, code: int = 0) -> Job:
+    """One run of alice/bench from start to end, with these results."""
+    assert client.post("/spaces/alice/bench/start").status_code == 303
     attempt = runs.claim(worker).to_running()
     for path, content in files.items():
         deliver(attempt, path, content)
@@ -57,7 +57,7 @@ def page(client: Client, path: str = "") -> str:
 def test_a_finished_run_shows_its_files_with_size_date_and_where_to_fetch_them(
     bench: None, alice: Client, worker: Worker
 ) -> None:
-    job = run_of(alice, worker, **{"plots/図 1.png": b"x" * 3400, "score.txt": b"42"})
+    job = run_of(alice, worker, {"plots/図 1.png": b"x" * 3400, "score.txt": b"42"})
 
     text = page(alice)
 
@@ -71,7 +71,7 @@ def test_a_finished_run_shows_its_files_with_size_date_and_where_to_fetch_them(
 
 
 def test_a_failed_run_shows_what_it_left_too(bench: None, alice: Client, worker: Worker) -> None:
-    run_of(alice, worker, code=3, **{"partial.csv": b"1,2"})
+    run_of(alice, worker, {"partial.csv": b"1,2"}, code=3)
 
     assert "partial.csv" in page(alice)
 
@@ -89,9 +89,9 @@ def test_what_was_left_out_is_told_with_its_reason(bench: None, alice: Client, w
 
 
 def test_the_tab_shows_every_run_and_the_chosen_ones_files(bench: None, alice: Client, worker: Worker) -> None:
-    first = run_of(alice, worker, **{"first.txt": b"1"})
-    run_of(alice, worker, **{"second.txt": b"2"})
-    run_of(alice, worker)
+    first = run_of(alice, worker, {"first.txt": b"1"})
+    run_of(alice, worker, {"second.txt": b"2"})
+    run_of(alice, worker, {})
 
     newest, older = page(alice, "results/"), page(alice, f"results/?job={first.pk}")
 
@@ -102,14 +102,14 @@ def test_the_tab_shows_every_run_and_the_chosen_ones_files(bench: None, alice: C
 
 
 def test_long_lists_are_cut_on_the_stage_and_whole_on_the_tab(bench: None, alice: Client, worker: Worker) -> None:
-    run_of(alice, worker, **{f"f{number:02}": b"" for number in range(25)})
+    run_of(alice, worker, {f"f{number:02}": b"" for number in range(25)})
 
     assert "and 15 more files" in page(alice)
     assert "f24" in page(alice, "results/")
 
 
 def test_names_that_would_deceive_are_shown_with_escapes(bench: None, alice: Client, worker: Worker) -> None:
-    run_of(alice, worker, **{"\u202egnp.exe": b"1", "<b>bold": b"2"})
+    run_of(alice, worker, {"\u202egnp.exe": b"1", "<b>bold": b"2"})
 
     text = page(alice)
 
@@ -118,7 +118,7 @@ def test_names_that_would_deceive_are_shown_with_escapes(bench: None, alice: Cli
 
 
 def test_it_speaks_japanese(bench: None, alice: Client, worker: Worker) -> None:
-    run_of(alice, worker, **{"a": b"1"})
+    run_of(alice, worker, {"a": b"1"})
 
     text = str(alice.get("/spaces/alice/bench/", headers={"Accept-Language": "ja"}).content.decode())
 
@@ -141,7 +141,7 @@ class TestApi:
         return answer.status_code, answer.json()
 
     def test_the_newest_results_are_listed_whole(self, bench: None, alice: Client, worker: Worker) -> None:
-        job = run_of(alice, worker, **{f"f{number:02}": b"abc" for number in range(25)})
+        job = run_of(alice, worker, {f"f{number:02}": b"abc" for number in range(25)})
 
         status, body = self.ask(alice)
 
@@ -157,8 +157,8 @@ class TestApi:
         assert results["kept_until"] > results["finished_at"]
 
     def test_a_run_can_be_named_and_another_spaces_cannot(self, bench: None, alice: Client, worker: Worker) -> None:
-        first = run_of(alice, worker, **{"first": b"1"})
-        run_of(alice, worker, **{"second": b"2"})
+        first = run_of(alice, worker, {"first": b"1"})
+        run_of(alice, worker, {"second": b"2"})
         make_space("alice/other", topics=("benchmark",))
 
         assert [file["path"] for file in self.ask(alice, f"?job={first.pk}")[1]["results"]["files"]] == ["first"]
@@ -172,7 +172,7 @@ class TestApi:
         self, alice: Client, carol: Client, passer_by: Client, worker: Worker
     ) -> None:
         make_space("alice/bench", topics=("benchmark",), visibility="private")
-        job = run_of(alice, worker, **{"secret": b"1"})
+        job = run_of(alice, worker, {"secret": b"1"})
 
         for client in (carol, passer_by):
             for query in ("", f"?job={job.pk}"):
