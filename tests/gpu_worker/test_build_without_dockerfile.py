@@ -34,7 +34,6 @@ STREAMLIT = {
         FRAMEWORK + "\n\ndef main():\n    serve('STREAMLIT_SERVER_PORT')\n",
         scripts={"streamlit": "streamlit:main"},
     ),
-    "pre-requirements.txt": FROM_HERE,
     "requirements.txt": FROM_HERE,
     "pages/start.py": "",
 }
