@@ -88,11 +88,14 @@ class Rounds:
         self._worker.kill()
         self._assert_goes_on(job, same=True, container=before)
 
-    def after(self, seconds: float) -> None:
-        """Die at any moment."""
+    def after(self, *moments: float) -> None:
+        """Die at any moment; with several, again so many seconds after each next start."""
         job = self._round(lambda: None)
-        time.sleep(seconds)
-        self._worker.kill()
+        for place, seconds in enumerate(moments):
+            if place:
+                self._worker.start()
+            time.sleep(seconds)
+            self._worker.kill()
         self._assert_goes_on(job, same=False)
 
     def _round(self, prepare: Callable[[], None]) -> str:
