@@ -8,7 +8,8 @@ RUN := PATH="/usr/bin:$$PATH" $(VENV)/bin/python
 help:
 	@echo 'make demo           run OpenFace on this machine and look at it (CHECK=1: check it unattended; PORT_BASE=8090)'
 	@echo 'make test           style, types, import rules, migrations, all tests (SUITES="jobs workers": only these)'
-	@echo 'make chaos          schedules of faults, as many as you like (N=1000; SEED=7 makes the same again; HTTP=1)'
+	@echo 'make chaos          schedules of faults, as many as you like (N=1000; SEED=7 makes the same again; HTTP=1);'
+	@echo '                    KILLS=100: kill -9 of a worker as often, with a real container engine'
 	@echo 'make bench          measure, one JSON object per line, also in bench.json'
 	@echo 'make lint, format   only the style; make lock: renew the locked requirements; make clean: remove what was made'
 
@@ -19,7 +20,8 @@ test: $(VENV)/.installed-test
 	@$(RUN) scripts/run_tests.py $(SUITES)
 
 chaos: $(VENV)/.installed-test
-	@$(RUN) -m tests.chaos $(if $(N),--schedules $(N)) $(if $(SEED),--seed $(SEED)) $(if $(HTTP),--http) $(OPTIONS)
+	@$(if $(KILLS),$(RUN) -m tests.gpu_worker.kills --rounds $(KILLS) $(if $(SEED),--seed $(SEED)),$(RUN) -m tests.chaos \
+		$(if $(N),--schedules $(N)) $(if $(SEED),--seed $(SEED)) $(if $(HTTP),--http) $(OPTIONS))
 
 bench: $(VENV)/.installed-test
 	@$(RUN) -m benchmarks $(BENCH)
