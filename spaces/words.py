@@ -233,7 +233,7 @@ WORKER_REFUSALS: Mapping[str, _StrPromise] = {
     "gpu_workers_disabled": gettext_lazy("GPU workers are switched off on this server."),
     "worker_disabled": gettext_lazy("Disabled: takes no jobs."),
     "worker_draining": gettext_lazy("Draining: takes no new jobs."),
-    "worker_paused": gettext_lazy("Paused by its owner."),
+    "worker_paused": gettext_lazy("Takes no jobs for the moment."),
     "gpu_jobs_paused": gettext_lazy("Takes no GPU jobs now: its owner uses a GPU."),
     "reports_refused": gettext_lazy("Its reports are refused as invalid, so it gets no jobs."),
     "gateway_unreachable": gettext_lazy("Its gateway cannot be reached from here, so nobody could open the app."),

@@ -195,7 +195,7 @@ def _remarks(line: WorkerLine, reader: Reader) -> list[str]:
     if not worker.accepting and worker.paused_reason:
         told = reader.operator  # it is free text of whoever owns the machine
         remarks.append(
-            _("Paused: %(reason)s") % {"reason": worker.paused_reason} if told else _("Paused by its owner.")
+            _("Paused: %(reason)s") % {"reason": worker.paused_reason} if told else _("Takes no jobs for the moment.")
         )
     elif line.online and worker.gpu_paused_reason:
         sentence = words.worker_refusal("gpu_jobs_paused") or ""

@@ -107,7 +107,7 @@ def test_what_a_worker_says_of_its_pause_is_the_operators_business(worker: WireW
 
     visitor, operator = fleet(signed_in()), fleet(signed_in(is_staff=True))
 
-    assert "secret-film" not in visitor and "Paused by its owner." in visitor
+    assert "secret-film" not in visitor and "Takes no jobs for the moment." in visitor
     assert "Paused: rendering secret-film" in operator
 
 

@@ -95,5 +95,5 @@ def test_it_is_not_told_of_a_worker_that_is_paused_altogether(worker: WireWorker
 
     page = fleet()
 
-    assert "Paused by its owner." in page and "Takes no GPU jobs now" not in page
+    assert "Takes no jobs for the moment." in page and "Takes no GPU jobs now" not in page
     assert Worker.objects.get().gpu_paused_reason == REASON

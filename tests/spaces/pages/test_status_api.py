@@ -101,7 +101,10 @@ def test_why_its_owner_paused_a_worker_is_for_operators(passer_by: Client, otto:
     (told,) = status(passer_by, "alice/waits")["waiting"]["workers"]
     (known,) = status(otto, "alice/waits")["waiting"]["workers"]
 
-    assert (told["reason"], known["reason"]) == ("Paused by its owner.", "Paused by its owner. (rendering secret-film)")
+    assert (told["reason"], known["reason"]) == (
+        "Takes no jobs for the moment.",
+        "Takes no jobs for the moment. (rendering secret-film)",
+    )
     assert "secret-film" not in passer_by.get("/spaces/alice/waits/").content.decode()
 
 
