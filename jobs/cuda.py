@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_VERSION = re.compile(r"\d{1,3}(?:\.\d{1,3})?", re.ASCII)
+_VERSION = re.compile(r"\d{1,2}(?:\.\d{1,2})?", re.ASCII)  # each makes a class that stays: no others than there can be
 _FEATURE = re.compile(rf"cuda-({_VERSION.pattern})", re.ASCII)
 
 

@@ -438,6 +438,7 @@ REMEDIES: Mapping[str, _StrPromise] = {
     ),
     "disk_floor": gettext_lazy("Ask your operator to make room on the worker's disk, then start again."),
     "too_many_attempts": gettext_lazy("Ask your operator to look at the workers, then start again."),
+    "needs_cuda": gettext_lazy("Build on an image for an older CUDA, or ask your operator for a newer driver."),
     "container_lost": gettext_lazy("Somebody or something removed the container on the worker. Start again."),
 }
 

@@ -20,6 +20,7 @@ from jobs.lifecycle.health import note_health
 from jobs.lifecycle.transition import Cause, lock_job, move, own_lease, write_event
 from jobs.models import Job, Lease
 from jobs.requirements import requirement_row, spec_of
+from jobs.scheduling import RequirementSpec
 from jobs.sessions import is_current
 from jobs.states import Event, JobState
 from jobs.switch import is_withheld
@@ -187,6 +188,8 @@ def _event(job: Job, report: Report) -> Event | None:
     """What a report means for the job, or None where we do not know the kind (a newer worker may)."""
     if report.kind == "starting":
         return Event.REBOOTED if report.data.get("reason") in RESTARTS else Event.STARTING
+    if report.data.get("reason") == "needs_cuda" and report.kind == "declined" and _needs(job, report) is None:
+        return Event.BROKE  # nothing would keep the same worker from taking it again, for ever
     if report.kind == "exited":
         succeeded = job.mode == Job.Mode.BATCH and report.data.get("code") == 0
         return Event.FINISHED if succeeded else Event.BROKE
@@ -200,16 +203,21 @@ def _facts(job: Job, lease: Lease, report: Report, event: Event) -> dict[str, An
     facts: dict[str, Any] = {}
     if image_id := report.data.get("image_id"):
         facts["image_id"] = str(image_id)[:128]
-    if report.kind == "declined" and (version := report.data.get("cuda")):
-        needs = spec_of(job.requirement)
-        more = dataclasses.replace(needs, features=cuda.needing(needs.features, str(version)))
-        facts["requirement_id"] = requirement_row(more).pk  # or this worker takes it again, for ever
+    if event is Event.DECLINED and (needs := _needs(job, report)) is not None:
+        facts["requirement_id"] = requirement_row(needs).pk
     if report.kind == "exited":
         code = report.data.get("code")
         facts |= {"exit_code": code, "oom_killed": bool(report.data.get("oom_killed"))}
     if job.state == JobState.QUEUED and event in (Event.RESUMED, Event.BUILDING, Event.STARTING, Event.RUNNING):
         facts["worker_id"] = lease.worker_id  # its lease had expired; the same attempt goes on
     return facts
+
+
+def _needs(job: Job, report: Report) -> RequirementSpec | None:
+    """The job's class, narrowed by the CUDA that a worker said is needed; None where that narrows nothing."""
+    known = spec_of(job.requirement)
+    more = dataclasses.replace(known, features=cuda.needing(known.features, str(report.data.get("cuda") or "")))
+    return more if set(more.features) != set(known.features) else None
 
 
 def _cause(lease: Lease, report: Report) -> Cause:

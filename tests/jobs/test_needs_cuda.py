@@ -72,14 +72,14 @@ def test_a_worker_that_does_not_tell_its_cuda_may_try() -> None:
     assert must_claim(worker_with(None, "gpu2"), "k2").job == job
 
 
-def test_what_is_no_version_changes_nothing() -> None:
-    job, old = gpu_job(), worker_with("12.4", "gpu1")
-    before = job.requirement_id
+@pytest.mark.parametrize("version", [None, "the newest", "1000", "12.8.1", "12.4"])
+def test_what_would_not_keep_it_from_the_same_worker_ends_it(version: str | None) -> None:
+    job, old = gpu_job(features=["cuda-12.4"]), worker_with("12.4", "gpu1")
 
-    hand_back(old, must_claim(old), "the newest")
+    hand_back(old, must_claim(old), version)
 
     job.refresh_from_db()
-    assert (job.state, job.requirement_id) == (JobState.QUEUED, before)
+    assert (job.state, job.reason_code, job.reason) == (JobState.FAILED, "needs_cuda", DETAIL)
 
 
 @pytest.mark.parametrize(
