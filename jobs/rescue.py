@@ -66,7 +66,11 @@ def _give_up(now: datetime) -> int:
 
 
 def _mark_silent(now: datetime, up_since: datetime, *, remote: bool) -> int:
-    """Jobs whose worker is not heard. The state is asked again under each job's lock."""
+    """Jobs whose worker is not heard, and stops that a worker cannot hear of, as its reports are refused.
+
+    What runs there goes on being shown: visitors reach it. The state is asked again under each job's lock.
+    """
+    stale = timedelta(seconds=settings.OPENFACE_GPU_WORKER_STALE_SECONDS)
     serving = Q(job__state__in=[JobState.RUNNING, JobState.STOPPING])
     if remote:  # what was withheld while its worker went silent has another reason now
         serving |= Q(job__state=JobState.UNAVAILABLE, job__reason_code=SWITCHED_OFF)
@@ -74,8 +78,12 @@ def _mark_silent(now: datetime, up_since: datetime, *, remote: bool) -> int:
     moved = 0
     workers = apps.get_model("workers", "Worker").objects.filter(pk__in=held.values("worker"))
     for worker in workers:
+        due, since, refused = held.filter(worker=worker.pk), worker.last_seen_at, False
         if worker.is_online(now=now, up_since=up_since):
-            continue
-        for job_id in list(held.filter(worker=worker.pk).order_by("job__seq").values_list("job_id", flat=True)):
-            moved += lifecycle.mark_silent(job_id, worker_name=worker.name, since=worker.last_seen_at, now=now)
+            since, refused = worker.refused_since, True
+            if since is None or now - since < stale:
+                continue
+            due = due.filter(job__state=JobState.STOPPING)
+        for job_id in list(due.order_by("job__seq").values_list("job_id", flat=True)):
+            moved += lifecycle.mark_silent(job_id, worker_name=worker.name, since=since, now=now, refused=refused)
     return moved

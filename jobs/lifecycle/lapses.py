@@ -57,14 +57,21 @@ def give_up(job_id: uuid.UUID, *, now: datetime) -> bool:
     return True
 
 
-def mark_silent(job_id: uuid.UUID, *, worker_name: str, since: datetime | None, now: datetime) -> bool:
-    """Show a job of a silent worker for what it is: unavailable if it ran, ended if it was being stopped."""
+def mark_silent(
+    job_id: uuid.UUID, *, worker_name: str, since: datetime | None, now: datetime, refused: bool = False
+) -> bool:
+    """Show a job of a silent worker for what it is: unavailable if it ran, ended if it was being stopped.
+
+    `refused`: it speaks, and what it says has not been taken `since`.
+    """
     with transaction.atomic():
         job = lock_job(job_id)
         if job.state == JobState.UNAVAILABLE and job.reason_code != SWITCHED_OFF:
             return False
         heard = f" since {since:%Y-%m-%d %H:%M:%S} UTC" if since else ""
         sentence = f"Worker {worker_name} has not been heard from{heard}."
+        if refused:
+            sentence = f"Reports of worker {worker_name} are refused{heard}; it stops it when they are taken again."
         try:
             move(job, Event.SILENT, Cause("worker_silent", sentence, unreleased_lease(job)), now=now)
         except IllegalTransition:

@@ -60,6 +60,8 @@ def _nobody_will_answer(lease: Lease | None, *, now: datetime, up_since: datetim
         return "No worker has it any more."
     # The worker's row is read without a lock: we came from the job.
     worker = apps.get_model("workers", "Worker").objects.get(pk=lease.worker_id)
-    if worker.is_online(now=now, up_since=up_since):
-        return ""
-    return "The worker is not reachable; it is told to stop when it returns."
+    if not worker.is_online(now=now, up_since=up_since):
+        return "The worker is not reachable; it is told to stop when it returns."
+    if worker.refused_since is not None:  # what it should do stands in the answers to its reports
+        return "The worker's reports are refused; it is told to stop when they are taken again."
+    return ""

@@ -139,6 +139,8 @@ def _times(job: Job, before: JobState, after: JobState, now: datetime) -> dict[s
         times["first_ran_at"] = now
     if after in states.FINAL:
         times["finished_at"] = now
+    if after is JobState.QUEUED and before in states.SERVING:
+        times["queued_at"] = now  # it was handed back while it ran: it keeps its place, and begins to wait now
     return times
 
 

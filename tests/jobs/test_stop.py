@@ -15,6 +15,7 @@ from jobs.scheduling import RequirementSpec
 from jobs.states import JobState
 from tests.factories import REVISION, JobFactory, SpaceFactory, WorkerFactory, ago
 from tests.jobs.conftest import claim, must_claim
+from workers.models import Worker
 
 pytestmark = pytest.mark.django_db
 
@@ -42,6 +43,57 @@ def test_a_queued_job_is_cancelled_at_once() -> None:
     job.refresh_from_db()
     assert job.state == JobState.CANCELLED
     assert claim(WorkerFactory.create()) is None
+
+
+def test_a_stop_is_final_at_once_where_the_workers_reports_are_refused() -> None:
+    job, worker, lease = job_at("running")
+    Worker.objects.filter(pk=worker.pk).update(refused_since=ago(5))
+
+    request_stop(job.pk)
+
+    job.refresh_from_db()
+    lease.refresh_from_db()
+    assert (job.state, lease.released_at is not None, lease.cleared_at) == (JobState.COMPLETED, True, None)
+    told = sync_holds(worker.pk, holds=[Hold(lease.pk, "running")])
+    assert [each.want for each in told] == ["remove"], "told with the next report that is taken"
+
+
+def test_a_stop_that_a_worker_can_no_longer_hear_of_ends_and_what_runs_there_goes_on() -> None:
+    job, worker, _ = job_at("running")
+    other = JobFactory.create()
+    record(
+        worker.pk,
+        session=1,
+        job_id=other.pk,
+        lease_id=must_claim(worker, "k2").lease.pk,
+        reports=[Report(1, "running")],
+    )
+    request_stop(job.pk)
+    Worker.objects.filter(pk=worker.pk).update(refused_since=ago(300), last_seen_at=ago(0))
+
+    assert rescue.sweep().silent == 1
+
+    for each in (job, other):
+        each.refresh_from_db()
+    assert (job.state, other.state) == (JobState.COMPLETED, JobState.RUNNING)
+
+
+def test_a_job_that_was_handed_back_while_it_ran_keeps_its_place_and_waits_from_then_on() -> None:
+    job, worker, lease = job_at("running")
+    Job.objects.filter(pk=job.pk).update(queued_at=ago(3 * 86_400))
+    seq = job.seq
+
+    record(
+        worker.pk,
+        session=1,
+        job_id=job.pk,
+        lease_id=lease.pk,
+        reports=[Report(lease.accepted_through + 1, "declined", {"reason": "paused"})],
+    )
+
+    job.refresh_from_db()
+    assert (job.state, job.seq) == (JobState.QUEUED, seq)
+    assert job.queued_at > ago(60)
 
 
 @pytest.mark.parametrize("step", STEPS)
