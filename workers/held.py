@@ -20,6 +20,7 @@ from django.db import transaction
 from jobs import audit, notices
 from jobs.audit import Actor
 from jobs.lifecycle import Instruction
+from jobs.models import Lease
 from workers import standing
 from workers.errors import WrongStanding
 from workers.models import Gpu, Worker
@@ -66,6 +67,8 @@ def remove(
         lease, asked = str(lease_id), list(worker.removals or ())
         if lease not in worker.foreign_leases:
             raise WrongStanding(f"{worker.name} has no container of the lease {lease} on hold.")
+        if Lease.objects.filter(pk=lease_id, released_at=None).exists():
+            raise WrongStanding(f"The lease {lease} is valid on another worker.")
         if lease in asked:
             return worker
         worker.removals = [*asked, lease]

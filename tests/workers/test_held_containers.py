@@ -93,6 +93,16 @@ class TestTheWord:
 
         assert wants(worker, claimed["lease"]) == {claimed["lease"]: "keep"}
 
+    def test_nor_can_one_be_named_that_is_valid_elsewhere(self, worker: WireWorker, enroll: Enroll) -> None:
+        JobFactory.create()
+        other = enroll("gpu2", local=True, gateway_url="http://127.0.0.1:18788")
+        Worker.objects.update(gateway_status=Worker.Gateway.OK)
+        valid = other.claim().json()["lease"]
+        wants(worker, valid)
+
+        with pytest.raises(WrongStanding, match="another worker"):
+            removed(worker, valid)
+
     def test_nor_is_one_that_the_worker_does_not_hold(self, worker: WireWorker) -> None:
         with pytest.raises(WrongStanding, match="on hold"):
             removed(worker, str(uuid.uuid4()))
