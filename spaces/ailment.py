@@ -18,7 +18,11 @@ def is_one(event: JobEvent) -> bool:
 
 
 def of(job: Job) -> str:
-    """Return what ails a running job since it runs, in the reader's language; "" where nothing does. One query."""
-    news = Q(event=EVENT) | (Q(to_state=JobState.RUNNING) & ~Q(from_state=JobState.RUNNING))
+    """Return what ails a running job since it runs, in the reader's language; "" where nothing does. One query.
+
+    A worker that was away comes back with the same container, and tells only what is new of it.
+    """
+    began = Q(to_state=JobState.RUNNING) & ~Q(from_state__in=[JobState.RUNNING, JobState.UNAVAILABLE])
+    news = Q(event=EVENT) | began
     newest = JobEvent.objects.filter(news, job=job, ignored=False).order_by("-id").first()
     return words.reason(newest.reason_code, newest.reason) if newest is not None and is_one(newest) else ""

@@ -36,9 +36,9 @@ def folded(rows: Sequence[Row]) -> Folded:
 
 def _grouped(rows: Sequence[Row]) -> list[Row]:
     """The rows with one in place of all that say the same, at the place of the first of them."""
-    alike: dict[tuple[str, str, bool], list[Row]] = {}
+    alike: dict[tuple[str, str, bool, bool], list[Row]] = {}
     for row in rows:
-        alike.setdefault((row.code, row.sentence, row.simulated), []).append(row)
+        alike.setdefault((row.code, row.sentence, row.simulated, bool(row.gpu)), []).append(row)
     told = []
     for same in alike.values():
         told += [_one_for(same)] if len(same) >= ALIKE else same

@@ -93,6 +93,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(STATE_DIR, ignore_errors=True)
 
 
+@pytest.fixture(autouse=True)
+def language_of_the_server() -> None:
+    """The language of the last page that a test client asked for stays with the thread; no test begins with it."""
+    from django.utils import translation
+
+    translation.deactivate()
+
+
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """A running PostgreSQL: DATABASE_URL's, or an embedded one for this run."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
+from jobs.clock import database_now
+from jobs.lifecycle import mark_silent
 from jobs.models import Job, JobEvent
 from tests.factories import GpuWorkerFactory, UptimeFactory
 from tests.spaces.pages import runs
 from tests.spaces.pages.runs import Attempt
 from tests.spaces.repositories import make_space
+from workers.models import Worker
 
 pytestmark = pytest.mark.django_db
 
@@ -64,6 +67,17 @@ def test_an_app_that_is_well_again_is_said_so_and_nothing_ails_it(running: Attem
 
 def test_nothing_ails_an_app_that_was_never_ill(running: Attempt, alice: Client) -> None:
     assert under_the_frame(alice) == ""
+
+
+def test_what_ailed_it_before_its_worker_was_away_ails_it_still(running: Attempt, alice: Client) -> None:
+    running.report("health", healthy=False, reason="gpu_lost")
+    worker = Worker.objects.get()
+    mark_silent(running.job.pk, worker_name="atlas", since=worker.last_seen_at, now=database_now())
+
+    running.report("running", image_id="sha256:3f", gpus=[])
+
+    assert Job.objects.get().state == "running"
+    assert under_the_frame(alice) == LOST
 
 
 def test_what_ailed_it_before_a_reboot_ails_it_no_more(running: Attempt, alice: Client) -> None:

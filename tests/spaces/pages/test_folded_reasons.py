@@ -47,6 +47,14 @@ def test_equal_sentences_behind_the_click_are_told_once_and_name_their_workers()
     assert found.more == ALIKE + 1
 
 
+def test_workers_and_gpus_of_one_reason_are_counted_apart() -> None:
+    rows = [row(number, gpu=f"GPU {number}" if number % 2 else "") for number in range(2 * ALIKE)]
+
+    found = folded([*different(SHOWN), *rows])
+
+    assert sorted(each.group for each in found.rest) == ["", f"{ALIKE} GPUs"]
+
+
 def test_a_few_equal_ones_stay_apart() -> None:
     few = [row(number) for number in range(ALIKE - 1)]
 
