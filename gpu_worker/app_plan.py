@@ -16,6 +16,7 @@ from gpu_worker.protocol import Claim
 
 PRE_REQUIREMENTS, REQUIREMENTS, SYSTEM_PACKAGES = "pre-requirements.txt", "requirements.txt", "packages.txt"
 FILE_LIMIT_BYTES = 1024 * 1024  # of each of these files
+LONGEST_LINE = 2048  # characters; matching a longer one could take hours, in which nothing else of the worker runs
 
 _DEFAULT_FILES = {"gradio": "app.py", "streamlit": "app.py", "static": "index.html"}
 _PYTHON = re.compile(r"3\.\d{1,2}(?:\.\d{1,3})?", re.ASCII)
@@ -100,7 +101,7 @@ def names_files(requirements: str) -> bool:
     """Whether a requirements file names files beside it, so that its text alone does not say what gets installed."""
     joined = requirements.replace("\\\r\n", " ").replace("\\\n", " ")
     lines = (re.sub(r"(?:^|\s)#.*|;.*|\s--hash=\S+", "", line).strip() for line in joined.splitlines())
-    return any(line and _FROM_AN_INDEX.fullmatch(line) is None for line in lines)
+    return any(line and (len(line) > LONGEST_LINE or _FROM_AN_INDEX.fullmatch(line) is None) for line in lines)
 
 
 def _app_file(claim: Claim, source: Path) -> str:

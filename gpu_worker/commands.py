@@ -78,6 +78,8 @@ def _pump(
 ) -> None:
     assert child.stdout is not None
     descriptor = child.stdout.fileno()
+    waiting = select.poll()  # select() cannot watch above descriptor 1023, and the gateway has one per visitor
+    waiting.register(descriptor, select.POLLIN | select.POLLHUP)
     watched_at = time.monotonic()
     while True:
         if cancel.is_set():
@@ -87,8 +89,7 @@ def _pump(
         if watch is not None and time.monotonic() - watched_at >= WATCH_SECONDS:
             watch()
             watched_at = time.monotonic()
-        readable, _, _ = select.select([descriptor], [], [], CANCEL_CHECK_SECONDS)
-        if readable:
+        if waiting.poll(CANCEL_CHECK_SECONDS * 1000):
             data = os.read(descriptor, READ_BYTES)
             if not data:
                 return

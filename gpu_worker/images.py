@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_worker.app_plan import read_plan
+from gpu_worker.app_plan import FILE_LIMIT_BYTES, read_plan
 from gpu_worker.build_errors import LastLines
 from gpu_worker.build_settings import BuildSettings
 from gpu_worker.commands import Cancel, CommandTimeout, run_command
@@ -151,7 +151,8 @@ class ImageBuilder:
         """
         if self._tool is None:
             raise JobFailed("no_buildkit", "This worker has no docker command line with BuildKit.")
-        with tempfile.TemporaryDirectory(prefix="openface-build-") as private:
+        # beside the source, not in it: what a killed worker leaves here, secrets too, goes at its next start
+        with tempfile.TemporaryDirectory(prefix="build-", dir=source.parent) as private:
             id_file = Path(private) / "image-id"
             argv = [
                 self._tool.path,
@@ -229,6 +230,8 @@ def _checked(dockerfile: Path, source: Path) -> Path:
         raise JobFailed("dockerfile_unusable", "The repository's Dockerfile is a directory; it has to be a file.")
     if dockerfile.is_symlink() and not dockerfile.is_file():
         raise JobFailed("dockerfile_unusable", "The Dockerfile is a link to a file that is not there.")
+    if dockerfile.stat().st_size > FILE_LIMIT_BYTES:  # it is read as a whole
+        raise JobFailed("dockerfile_unusable", f"The Dockerfile is larger than {FILE_LIMIT_BYTES // 1024} KiB.")
     return dockerfile
 
 

@@ -48,13 +48,14 @@ def pull_lfs(git: Git, revision: str, tree: Tree, budget: Budget) -> None:
     if not pointers:
         return
     objects = {pointer.oid: pointer.size for pointer in pointers}
-    budget.take_lfs(sum(objects.values()), len(objects))
+    written = sum(pointer.size for pointer in pointers)  # an object under many names is written as often
+    budget.take_lfs(written, len(pointers))
     if git.run("lfs", "version", read=lambda data: None) != 0:
         raise JobFailed(
             "git_lfs_missing",
             f"{pointers[0].path} is kept in Git LFS, and this worker has no git-lfs.",
         )
-    ensure_room(git.tree, 2 * sum(objects.values()))  # git-lfs keeps a copy until we are through
+    ensure_room(git.tree, sum(objects.values()) + written)  # git-lfs keeps a copy until we are through
     git.say(f"Fetching {len(objects)} Git LFS objects, {sum(objects.values()) / MIB:.1f} MiB")
     fetched = git.run_through_outages(
         "lfs", "fetch", "--include=", "--exclude=", "origin", revision, timeout_seconds=LFS_TIMEOUT_SECONDS

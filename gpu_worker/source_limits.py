@@ -93,6 +93,7 @@ class Tree:
                 continue  # a warning of git's own
             path = match["path"].decode(errors="surrogateescape")
             if match["mode"] == _GITLINK:
+                self.budget.take_file(0)
                 self.links.append(Gitlink(path, match["id"].decode()))
                 continue
             size = int(match["size"])

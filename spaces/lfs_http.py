@@ -53,7 +53,7 @@ async def serve(scope: Message, body: Body, send: Send, repo: Repository, rest: 
 async def _batch(scope: Message, body: Body, send: Send, repo: Repository) -> None:
     try:
         request = await _json(body)
-        oids = _oids(request)
+        asked = _objects(request)
     except Gone:
         return
     except TimeoutError:
@@ -64,17 +64,21 @@ async def _batch(scope: Message, body: Body, send: Send, repo: Repository) -> No
         return await _answer(send, 403, {"message": "Repositories are read-only here: push to the forge."})
     try:
         async with ThreadSensitiveContext():
-            sizes: dict[str, int] = await database_sync_to_async(get_forge().lfs_sizes)(repo, oids)
+            sizes: dict[str, int] = await database_sync_to_async(get_forge().lfs_sizes)(repo, list(asked))
     except Unavailable as problem:
         wait = str(round(problem.retry_after)).encode()
         return await _answer(send, 503, {"message": str(problem)}, [(b"retry-after", wait)])
     where = _address(scope)
-    await _answer(send, 200, {"transfer": "basic", "objects": [_line(oid, sizes.get(oid), where) for oid in oids]})
+    lines = [_line(oid, sizes.get(oid), where, told=told) for oid, told in asked.items()]
+    await _answer(send, 200, {"transfer": "basic", "objects": lines})
 
 
-def _line(oid: str, size: int | None, where: str) -> dict[str, Any]:
+def _line(oid: str, size: int | None, where: str, *, told: int | None) -> dict[str, Any]:
+    """`told`: the size that the pointer says. Who counts on it must not be sent another."""
     if size is None:
         return {"oid": oid, "size": 0, "error": {"code": 404, "message": "The object is not on this server."}}
+    if told is not None and told != size:
+        return {"oid": oid, "size": size, "error": {"code": 422, "message": "Its pointer tells another size."}}
     # No header of ours: the caller's own Authorization is good for the object too.
     return {"oid": oid, "size": size, "authenticated": True, "actions": {"download": {"href": f"{where}/{oid}"}}}
 
@@ -102,7 +106,8 @@ async def _json(body: Body) -> dict[str, Any]:
     return request
 
 
-def _oids(request: dict[str, Any]) -> list[str]:
+def _objects(request: dict[str, Any]) -> dict[str, int | None]:
+    """The objects that are asked for, with the size that each one's pointer tells."""
     objects = request.get("objects")
     if not isinstance(objects, list) or len(objects) > OBJECTS_LIMIT:
         raise ValueError(f"`objects` must be a list of at most {OBJECTS_LIMIT} objects.")
@@ -111,7 +116,7 @@ def _oids(request: dict[str, Any]) -> list[str]:
         raise ValueError("An object's `oid` is not a SHA-256 digest.")
     if request.get("hash_algo", "sha256") != "sha256" or "basic" not in request.get("transfers", ["basic"]):
         raise ValueError("Only SHA-256 and the transfer `basic` are known here.")
-    return [str(oid) for oid in oids]
+    return {str(one["oid"]): size if isinstance(size := one.get("size"), int) else None for one in objects}
 
 
 async def _object(scope: Message, body: Body, send: Send, repo: Repository, oid: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -149,12 +150,21 @@ class ContainerEngine:
         environment = {**self._cache_variables(prepared.image_id), **own}
         mounts = self.volumes.mounts(facts)
         self._networks.ensure(facts)
+
+        def create(image: str = prepared.image_id) -> Container:
+            return self._create(name, image, facts, environment, assigned, limits, mounts)
+
         try:
-            container = self._create(name, prepared.image_id, facts, environment, assigned, limits, mounts)
-        except Conflict:
-            container = self._settle_conflict(name, facts) or self._create(
-                name, prepared.image_id, facts, environment, assigned, limits, mounts
-            )
+            try:
+                container = create()
+            except Conflict:
+                container = self._settle_conflict(name, facts) or create()
+        except EngineSilent:
+            raise  # it may be there all the same
+        except (EngineError, JobFailed):
+            with contextlib.suppress(EngineError):
+                self._networks.remove(facts)  # nothing else would remember it
+            raise
         self.volumes.open_up(container)
         runtime = self._runtime(container, facts)
         runtime.start()

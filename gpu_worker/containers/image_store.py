@@ -90,11 +90,14 @@ class ImageStore:
 
         Never by force: a container that uses it, or a name that somebody else gave it, keeps it. Raises EngineError.
         """
+        own = [name for name in image.names if name.startswith(OURS)]
+        if image.names and not own:
+            return False  # made here once, or built upon one of ours: by its id the engine would remove that last name
         before = self._shared()
         with engine_errors():
             api = self._engine().api
             steps: list[dict[str, Any]] = api.history(image.id)  # type: ignore[no-untyped-call]
-        for name in [name for name in image.names if name.startswith(OURS)] or [image.id]:
+        for name in own or [image.id]:
             try:
                 with engine_errors():
                     api.remove_image(name)

@@ -332,3 +332,14 @@ def test_with_a_dockerfile_variables_count_and_the_values_of_secrets_do_not(repo
 
     assert tag(build_args={"A": "b"}) != tag(build_args={"A": "c"})
     assert tag(secrets={"KEY": "one"}) == tag(secrets={"KEY": "two"})
+
+
+@pytest.mark.timeout(20)
+def test_a_line_without_end_in_requirements_stops_nobody() -> None:
+    assert names_files("a" * 1_000_000 + "/")
+
+
+def test_a_dockerfile_that_nobody_wrote_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_bytes(b"\n" * (2 * 1024 * 1024))
+
+    assert refusal(claim(), tmp_path) == ("dockerfile_unusable", "The Dockerfile is larger than 1024 KiB.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from pathlib import Path
 
@@ -33,6 +34,21 @@ def test_what_the_watcher_raises_ends_the_command_and_its_children(tmp_path: Pat
         )
 
     eventually(lambda: not any(lives(pid) for pid in pids.read_text().split()), what="the end of both")
+
+
+def test_many_open_connections_are_in_no_commands_way() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    visitors = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
+    said: list[bytes] = []
+    try:
+        code = run_command(("echo", "built"), env=os.environ, output=said.append, cancel=threading.Event())
+    finally:
+        for descriptor in visitors:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert (code, b"".join(said)) == (0, b"built\n")
 
 
 def lives(pid: str) -> bool:

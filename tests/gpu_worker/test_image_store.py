@@ -158,6 +158,8 @@ def test_an_image_that_somebody_named_stays_under_that_name(
     [image] = (store := ImageStore(worker_id)).all()
 
     assert not store.remove(image)
+    [again] = store.all()
+    assert not store.remove(again)  # the next time as well
     assert engine.images.get(image_id).tags == ["somebody/keeps-it:1"]
 
 

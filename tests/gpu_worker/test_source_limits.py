@@ -13,7 +13,7 @@ from gpu_worker import disk
 from gpu_worker.errors import JobFailed
 from gpu_worker.git import Access, Git, Surroundings
 from gpu_worker.source import SourceFetcher
-from gpu_worker.source_limits import Budget, SourceLimits
+from gpu_worker.source_limits import Budget, SourceLimits, Tree
 from tests.gpu_worker.control_plane import ControlPlane
 from tests.gpu_worker.test_source import claim_of
 from tests.gpu_worker.worker import git, make_repository
@@ -39,6 +39,14 @@ def test_too_many_bytes_are_refused_although_they_compress(plane: ControlPlane, 
         "source_too_large",
         "The repository's files have more than 2 MiB, Git LFS not counted; that is the limit of this worker.",
     )
+
+
+def test_submodules_count_as_files(tmp_path: Path) -> None:
+    tree = Tree(Budget(SourceLimits(files=2)))
+    line = b"160000 commit " + b"a" * 40 + b"       -\tlibrary-%d\0"
+
+    with pytest.raises(JobFailed, match="limit of this worker"):
+        tree.read(b"".join(line % number for number in range(3)))
 
 
 def test_a_fetch_is_cut_when_more_arrives_than_may_be_kept(tmp_path: Path) -> None:

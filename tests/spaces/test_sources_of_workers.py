@@ -265,6 +265,28 @@ def test_a_submodule_s_objects_come_from_its_own_repository(
     assert (tmp_path / "source/lib/a.bin").read_bytes() == POINTED
 
 
+def test_a_pointer_that_tells_another_size_brings_nothing(
+    server: str, app: Callable[..., Claimed], tmp_path: Path
+) -> None:
+    lying = POINTER.replace(f"size {len(POINTED)}", f"size {len(POINTED) + 1}")
+    mine = app(**{"__gitattributes": ATTRIBUTES, "a.bin": lying})
+    keep_lfs(find_repository("alice", "app"))
+
+    reason, detail = refusal(claim_of(mine, server), tmp_path / "source")
+
+    assert reason in ("lfs_object_missing", "source_failed")
+    assert "a.bin" in detail
+
+
+def test_an_object_under_many_names_counts_as_often_as_it_is_written(
+    server: str, app: Callable[..., Claimed], tmp_path: Path
+) -> None:
+    big = POINTER.replace(f"size {len(POINTED)}", f"size {30_000 * 1024 * 1024}")
+    mine = app(**{"__gitattributes": ATTRIBUTES, "a.bin": big, "b.bin": big})
+
+    assert refusal(claim_of(mine, server), tmp_path / "source")[0] == "source_too_large"
+
+
 def test_a_missing_object_is_named_by_its_path(server: str, app: Callable[..., Claimed], tmp_path: Path) -> None:
     mine = app(**{"__gitattributes": ATTRIBUTES, "a.bin": POINTER, "b.bin": POINTER.replace(OID, "0" * 64)})
     keep_lfs(find_repository("alice", "app"))
