@@ -80,7 +80,8 @@ class Runtime(Protocol):
     def execute(self, argv: Sequence[str]) -> tuple[int | None, bytes]:
         """Run a short program beside the app, in its surroundings: exit code and output; (None, …) where it cannot.
 
-        Waits for its end, as long as a call to the engine may take. Raises EngineError.
+        Waits for its end, as long as a call to the engine may take. One that takes longer, or says more than such a
+        program has to say, has no exit code either. Raises EngineError.
         """
         ...
 

@@ -26,7 +26,7 @@ def take_inventory(journal: Journal, found: Sequence[Found], work_dir: Path) -> 
     """
     present = {one.facts.lease: one for one in found}
     adopted = []
-    for record in journal.load_all():
+    for record in journal.load_all(set_aside=True):
         lease = record.facts.lease
         _end_child(record)
         if lease not in present and record.phase in COMING:

@@ -6,11 +6,12 @@ server has not confirmed, and where the logs go on.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,8 @@ class JobFacts:
     def parse(cls, text: str) -> JobFacts:
         """Raises ValueError when *text* was not written by dump."""
         try:
-            values: dict[str, Any] = json.loads(text)
-            values["limits"] = Limits(**values["limits"])
+            values = _known(cls, json.loads(text))
+            values["limits"] = Limits(**_known(Limits, values["limits"]))
             values["gpus"] = tuple(values["gpus"])
             values["secret_names"] = tuple(values["secret_names"])
             return cls(**values)
@@ -105,6 +106,8 @@ class JobRecord:
     """Monotonic seconds of the boot `boot_id`: a batch job's time is limited, over restarts of the worker too."""
     failure: tuple[str, str] | None = None
     """Reason and sentence of a failure that is not told yet: what is left of the app comes before it."""
+    ending: tuple[str, str | None] | None = None
+    """Kind and reason of the wish by which the app is being stopped: the next process ends the job by the same."""
     found_ended: bool = False
     """The app had ended when this process found it, and nothing was done about it yet. Not written down."""
     next_seq: int = 1
@@ -138,6 +141,7 @@ class Journal:
                 "unknown_seconds": record.unknown_seconds,
                 "running_since": record.running_since,
                 "failure": record.failure,
+                "ending": record.ending,
                 "child": asdict(record.child) if record.child else None,
                 "process": asdict(record.process) if record.process else None,
                 "pending": [event.wire() for event in record.pending],
@@ -161,22 +165,37 @@ class Journal:
     def drop(self, lease: str) -> None:
         self._path(lease).unlink(missing_ok=True)
 
-    def load_all(self) -> list[JobRecord]:
-        """Every record; a damaged one is set aside (renamed) and reported, never a reason not to start."""
+    def load_all(self, *, set_aside: bool = False) -> list[JobRecord]:
+        """Every record that can be read; one that cannot is told in the log, and never a reason not to start.
+
+        *set_aside*: rename one that makes no sense; for the worker whose journal it is, not for who only looks.
+        """
         records = []
         for path in sorted(self._dir.glob("*.json")):
             try:
                 records.append(_record(json.loads(path.read_text())))
-            except (OSError, ValueError, KeyError, TypeError) as problem:
+            except FileNotFoundError:
+                continue  # dropped since the look at the directory: the job is over
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
                 logger.error(
-                    "journal entry set aside",
+                    "journal entry cannot be read",
                     extra={"action": "journal_damaged", "path": str(path), "problem": str(problem)},
                 )
-                path.rename(path.with_suffix(".damaged"))
+                if set_aside and not isinstance(problem, OSError):
+                    with contextlib.suppress(OSError):
+                        path.rename(path.with_suffix(".damaged"))
         return records
 
     def _path(self, lease: str) -> Path:
         return self._dir / f"{lease}.json"
+
+
+def _known(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Of *values* what *kind* has a field for: a newer worker may have written more. Raises TypeError."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{kind.__name__}: not an object")
+    names = {one.name for one in fields(kind)}
+    return {name: value for name, value in values.items() if name in names}
 
 
 def _record(content: Mapping[str, Any]) -> JobRecord:
@@ -192,15 +211,24 @@ def _record(content: Mapping[str, Any]) -> JobRecord:
         unknown_seconds=content.get("unknown_seconds", 0.0),
         running_since=content.get("running_since"),
         failure=_failure(content.get("failure")),
-        child=ProcessIdentity(**content["child"]) if content["child"] else None,
-        process=ProcessIdentity(**content["process"]) if content["process"] else None,
+        ending=_ending(content.get("ending")),
+        child=_identity(content["child"]),
+        process=_identity(content["process"]),
         pending=[_event(event) for event in content["pending"]],
-        marks={name: Mark(**mark) for name, mark in content["marks"].items()},
+        marks={name: Mark(**_known(Mark, mark)) for name, mark in content["marks"].items()},
     )
+
+
+def _identity(content: Mapping[str, Any] | None) -> ProcessIdentity | None:
+    return ProcessIdentity(**_known(ProcessIdentity, content)) if content else None
 
 
 def _failure(content: Sequence[str] | None) -> tuple[str, str] | None:
     return None if content is None else (content[0], content[1])
+
+
+def _ending(content: Sequence[str | None] | None) -> tuple[str, str | None] | None:
+    return None if content is None or content[0] is None else (content[0], content[1])
 
 
 def _event(wire: Mapping[str, Any]) -> Event:

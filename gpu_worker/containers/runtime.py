@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from docker.models.containers import Container
+from docker.types import CancellableStream
 
 from gpu_worker.commands import Cancel
 from gpu_worker.containers import results
@@ -21,6 +24,9 @@ from gpu_worker.sockets import listening_sockets
 from gpu_worker.start_failures import explain
 
 STOP_POLL_SECONDS = 0.1
+# Of a program that is run beside an app: it may be one that the image brought, and say what it likes for ever.
+EXECUTE_SECONDS = 20.0
+EXECUTE_BYTES = 64 * 1024
 
 
 class ContainerRuntime:
@@ -91,8 +97,8 @@ class ContainerRuntime:
         with engine_errors():
             api = self._engine().api
             started = api.exec_create(self._id, list(argv))["Id"]
-            output = api.exec_start(started)
-            code = api.exec_inspect(started)["ExitCode"]
+            output, whole = _short_answer(api.exec_start(started, stream=True))
+            code = api.exec_inspect(started)["ExitCode"] if whole else None
         return code, output
 
     def results(self, path: str = "") -> Generator[bytes, None, None] | None:
@@ -138,3 +144,35 @@ class ContainerRuntime:
     def _inspect(self) -> Container:
         with engine_errors():
             return self._engine().containers.get(self._id)
+
+
+def _short_answer(stream: CancellableStream[bytes]) -> tuple[bytes, bool]:
+    """What *stream* brings in time, up to EXECUTE_BYTES, and whether that is all. The stream is closed then.
+
+    The SDK waits without end for the next piece, so the deadline is another thread that closes the stream.
+    """
+    output, cut = bytearray(), threading.Event()
+
+    def end() -> None:
+        cut.set()
+        with contextlib.suppress(OSError):
+            stream.close()
+
+    deadline = threading.Timer(EXECUTE_SECONDS, end)
+    deadline.daemon = True
+    deadline.start()
+    try:
+        for piece in stream:
+            output += piece
+            if len(output) > EXECUTE_BYTES:
+                cut.set()
+                break
+    except ValueError:  # closed between two pieces
+        if not cut.is_set():
+            raise
+    finally:
+        deadline.cancel()
+        deadline.join()
+        # the stream's own close would leave the socket to the garbage collector
+        stream._response.close()  # type: ignore[attr-defined]
+    return bytes(output[:EXECUTE_BYTES]), not cut.is_set()

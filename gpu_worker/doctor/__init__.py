@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpu_worker.config import WorkerConfig
+from gpu_worker.credentials import CredentialStore
 from gpu_worker.doctor import engine, machine
 from gpu_worker.doctor.device_test import device_test
 from gpu_worker.doctor.gpu import DriverLook, driver, gpus
 from gpu_worker.doctor.network import network, reach
+from gpu_worker.errors import ConfigError
 from gpu_worker.protocol import DoctorCheck
 
 __all__ = ["examine", "network", "reach"]
@@ -40,5 +42,13 @@ def examine(config: WorkerConfig, *, test_device: bool = False, image: str | Non
     if look.needs_toolkit:
         checks += [machine.pid_namespace(), *machine.wsl2()]
     if test_device and config.executor == "docker":
-        checks += device_test(look.report.gpus, image=image or config.base_image or None)
+        checks += device_test(look.report.gpus, image=image or config.base_image or None, worker_id=_worker_id(config))
     return checks
+
+
+def _worker_id(config: WorkerConfig) -> str | None:
+    try:
+        credential = CredentialStore(config.data_dir).load()
+    except ConfigError:
+        return None  # who may not read it may still examine the machine
+    return credential.worker_id if credential else None

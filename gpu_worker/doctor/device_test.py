@@ -24,12 +24,17 @@ class Trial(Protocol):
     def run(self, image: str, uuid: str) -> tuple[int, str]: ...
 
 
-def device_test(gpus: Sequence[Gpu], *, image: str | None, trial: Trial | None = None) -> list[DoctorCheck]:
-    """One check for each GPU that can be given to a job; *image*: the one to use, None: one that is here."""
+def device_test(
+    gpus: Sequence[Gpu], *, image: str | None, worker_id: str | None = None, trial: Trial | None = None
+) -> list[DoctorCheck]:
+    """One check for each GPU that can be given to a job; *image*: the one to use, None: one that is here.
+
+    *worker_id*: whose containers these are; None: nobody is enrolled yet.
+    """
     real = [gpu for gpu in gpus if gpu.healthy and not gpu.simulated and not gpu.mig]
     if not real:
         return [DoctorCheck(NAME, None, "no GPU to test")]
-    trial = trial or GpuTrial()
+    trial = trial or GpuTrial(worker_id=worker_id)
     try:
         chosen = trial.image(image)
     except EngineError as problem:
