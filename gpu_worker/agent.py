@@ -263,7 +263,7 @@ class _Agent:
         self._claims.claim_now()
 
     def _report_self(self, gateway_url: str | None) -> None:
-        picture = self._machine.newest
+        picture, paused = self._machine.newest, self._link.paused_reason()
         report = SelfReport(
             pid=os.getpid(),
             version=__version__,
@@ -272,7 +272,8 @@ class _Agent:
             standing=self._link.standing,
             gateway_url=gateway_url,
             gateway=self._link.gateway,
-            paused=self._link.paused_reason(),
+            paused=paused,
+            paused_by_owner=paused is not None and paused == self._pauses.reason(),
             no_gpu_jobs=None if picture is None else picture.quiet,
         )
         try:

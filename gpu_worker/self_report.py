@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ class SelfReport:
     """Why no job is taken."""
     no_gpu_jobs: str | None
     """Why no GPU job is taken, where CPU jobs are."""
+    paused_by_owner: bool = False
+    """Whether `paused` is what the owner of the machine wants, and not something that is wrong with it."""
 
 
 class SelfReportFile:
@@ -48,6 +50,7 @@ class SelfReportFile:
         """What a worker wrote last, alive or not; None where there is nothing readable."""
         try:
             content: dict[str, Any] = json.loads(self._path.read_text())
-            return SelfReport(**content)
-        except (OSError, ValueError, TypeError):
-            return None  # none yet, or of another version
+            known = {one.name for one in fields(SelfReport)}  # a newer worker may have written more
+            return SelfReport(**{name: value for name, value in content.items() if name in known})
+        except (OSError, ValueError, TypeError, AttributeError):
+            return None  # none yet, or of a version that said less

@@ -68,10 +68,15 @@ def _heartbeat(report: SelfReport) -> DoctorCheck:
 
 
 def _takes_jobs(report: SelfReport) -> DoctorCheck:
-    """A pause is somebody's wish, so nothing bad; but who verifies wants to know."""
-    if report.paused is None and report.standing == "open":
-        return DoctorCheck("takes_jobs", True, f"CPU jobs only: {report.no_gpu_jobs}" if report.no_gpu_jobs else "yes")
-    return DoctorCheck("takes_jobs", None, report.paused or f"no: an operator has set it to {report.standing}")
+    """What somebody wants (the owner's pause, an operator's drain) is nothing bad; but who verifies wants to know."""
+    name = "takes_jobs"
+    if report.paused is not None and report.paused_by_owner:
+        return DoctorCheck(name, None, f"paused by the owner of this machine: {report.paused}")
+    if report.paused is not None:
+        return DoctorCheck(name, False, report.paused, "It goes on by itself when that is over; see the other checks.")
+    if report.standing != "open":
+        return DoctorCheck(name, None, f"no: an operator has set it to {report.standing}")
+    return DoctorCheck(name, True, f"CPU jobs only: {report.no_gpu_jobs}" if report.no_gpu_jobs else "yes")
 
 
 def _own_gateway(report: SelfReport, credential: Credential) -> DoctorCheck:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpu_worker.config import load
+from gpu_worker.pause import Pause, PauseFile
 from gpu_worker.verification import verify_live
 from tests.gpu_worker.control_plane import ControlPlane
 from tests.gpu_worker.worker import WorkerProcess, eventually
@@ -86,3 +87,20 @@ def test_somebody_else_at_our_address_is_found_out(plane: ControlPlane, make_wor
     credential.write_text(re.sub(r"(ofw_\w{32}_).", r"\1_", stored))
 
     assert checks(first)["gateway_here"].ok is False
+
+
+def test_the_owners_pause_is_no_fault_and_a_full_disk_is_one(plane: ControlPlane, make_worker: Make) -> None:
+    worker = make_worker().start()
+    eventually(lambda: verdicts(worker) == GOOD, what="all checks good")
+
+    PauseFile(worker.data_dir).write(Pause(since=0.0, reason="rendering"))
+
+    paused = eventually(lambda: (now := checks(worker)["takes_jobs"]).ok is None and now, what="the pause")
+    assert "paused by the owner of this machine: rendering" in paused.detail
+
+    worker.terminate()
+    PauseFile(worker.data_dir).remove()
+    worker = make_worker(DISK_FLOOR_MIB=str(1024**3)).start()
+
+    short = eventually(lambda: (now := checks(worker).get("takes_jobs")) and now.ok is False and now, what="the floor")
+    assert "below the floor" in short.detail
