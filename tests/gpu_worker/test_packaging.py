@@ -113,6 +113,22 @@ def test_both_compose_programs_read_the_files(file: str) -> None:
         assert "deploy" not in service
 
 
+def test_every_documented_setting_can_be_made_in_a_container() -> None:
+    table = DOCUMENTED.partition("## Settings")[2].partition("## ")[0]
+    documented = {name for row in re.findall(r"(?m)^\| (`.*?) \|", table) for name in re.findall(r"`(\w+)`", row)}
+    of_the_container = {
+        "WORKER_ENROLLMENT_TOKEN_FILE",
+        "WORKER_DATA_DIR",
+        "OPENFACE_EXECUTOR",
+        "OPENFACE_SIMULATE_GPUS",
+    }
+
+    told = "".join((COMPOSE / file).read_text() for file in ("cpu-worker.yml", "gpu-worker.yml"))
+
+    assert len(documented) > 20
+    assert sorted(name for name in documented - of_the_container if not re.search(rf"\b{name}\b", told)) == []
+
+
 def test_the_files_say_what_is_missing_from_the_settings() -> None:
     done = subprocess.run(
         [*compose_command(), "--file", str(COMPOSE / "gpu-worker.yml"), "config"],
