@@ -72,6 +72,7 @@ def test_a_program_that_does_not_end_is_not_waited_for(
     code, _ = beside.execute(["/bin/busybox", "sh", "-c", says.replace("sleep", "busybox sleep")])
 
     assert code is None
+    monkeypatch.undo()
     assert beside.execute(["/bin/busybox", "true"]) == (0, b""), "the engine still answers this thread"
 
 
