@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
-import threading
-
-from gpu_worker.errors import JobFailed
+from gpu_worker.errors import JobFailed, JobInterrupted
 from gpu_worker.executor import Runtime
 from gpu_worker.job import AlreadyTold, Job
-from gpu_worker.protocol import Instruction
+from gpu_worker.journal import JobRecord
 from gpu_worker.revival import revived
-from gpu_worker.wishes import STOP, Wish
+from gpu_worker.wishes import HAND_BACK, STOP, Wish
 
 POLL_SECONDS = 0.2
 
 
-class Confirmation:
-    """What the answer to register said of a lease. Thread-safe."""
+def adopt(job: Job) -> Runtime:
+    """The app as it was found; its life goes on only after the server has answered register.
 
-    def __init__(self) -> None:
-        self._there = threading.Event()
-        self._instruction: Instruction | None = None
-
-    def give(self, instruction: Instruction | None) -> None:
-        """Register was answered; None: it did not mention the lease."""
-        self._instruction = instruction
-        self._there.set()
-
-    def wait(self, job: Job) -> Instruction | None:
-        """Wait for that answer, and then as long as the server does not know the lease. Raises JobInterrupted."""
-        while not self._there.wait(POLL_SECONDS):
-            job.wishes.raise_if_made()
-        while job.unknown.now:
-            job.wishes.raise_if_made()
-            job.unknown.note()
-            job.wishes.made.wait(POLL_SECONDS)
-        return self._instruction
-
-
-def adopt(job: Job, confirmation: Confirmation) -> Runtime:
-    """The app as it was found; its life is touched only after the server has answered register.
-
-    Raises JobFailed, JobInterrupted, AlreadyTold.
+    Raises JobFailed, JobInterrupted, AlreadyTold, Detached. The first two may come before that answer (the owner of
+    the machine need not wait for it); whoever tells the end then waits for it.
     """
     record = job.record
     runtime = job.patiently(lambda: job.workshop.executor.find(record))
@@ -48,17 +24,20 @@ def adopt(job: Job, confirmation: Confirmation) -> Runtime:
         job.took(runtime)
         if record.phase == "running":
             job.open_route(runtime)  # visitors need not wait for the control plane
-    _begin_to_report(job, confirmation.wait(job))
     if record.phase == "exited":
+        job.await_register(interruptible=False)  # no wish changes an end that was told
         job.ended_by_itself = True
         job.finish_output()
         raise AlreadyTold
     if record.failure is not None:
         raise JobFailed(*record.failure)
+    job.await_register()
+    _while_unknown(job)
+    if record.phase == "stopping":
+        job.wishes.make(_wish_under_way(record))
+        raise JobInterrupted
     if runtime is None:
         raise JobFailed("container_lost", "The app was gone when the worker came back.")
-    if record.phase == "stopping":
-        job.wishes.make(Wish(STOP, "the stop goes on after a restart of the worker"))
     job.wishes.raise_if_made()
     state = job.state(runtime)
     job.say(f"adopted after a restart of the worker · {runtime.reference} · {state.status}")
@@ -69,8 +48,17 @@ def adopt(job: Job, confirmation: Confirmation) -> Runtime:
     return runtime
 
 
-def _begin_to_report(job: Job, instruction: Instruction | None) -> None:
-    if job.report is not None:
-        if instruction is not None:
-            job.report.resume(next_seq=instruction.next_seq, log_offsets=instruction.log_offsets)
-        job.report.start()
+def _while_unknown(job: Job) -> None:
+    """Wait as long as the server does not know the lease. Raises JobInterrupted."""
+    while job.unknown.now:
+        job.wishes.raise_if_made()
+        job.unknown.note()
+        job.wishes.made.wait(POLL_SECONDS)
+
+
+def _wish_under_way(record: JobRecord) -> Wish:
+    """Why the former process was stopping the app."""
+    kind, reason = record.ending or (STOP, None)
+    if kind == HAND_BACK:
+        return Wish(HAND_BACK, reason)
+    return Wish(STOP, "the stop goes on after a restart of the worker")

@@ -34,9 +34,11 @@ def end_by_wish(job: Job) -> None:
         job.tell("declined", reason="shutdown", detail="The worker was shut down during the build.")
         return
     if job.runtime is not None:
+        job.record.ending = (wish.kind, wish.reason)
         job.enter("stopping")
         job.say(f"stopping: {wish.reason or 'no reason given'}")
     halt(job, wish.grace_seconds)
+    job.await_register(interruptible=False)
     if wish.kind == STOP:
         deliver_results(job)
         job.tell("stopped")
@@ -74,6 +76,7 @@ def leave_nothing(job: Job) -> None:
 
 def _deliver_the_rest(job: Job, report: JobReport) -> None:
     """Wait until the server has the end of the job, unless its lease is lost; detach when we shut down before."""
+    job.await_register(interruptible=False)
     while not job.wishes.is_for(LOST):
         if report.wait_delivered(cancel=_NobodyWaits(job.wishes)):
             return

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from gpu_worker.confirmation import Confirmation
 from gpu_worker.errors import EngineError, EngineSilent, JobFailed
 from gpu_worker.executor import Runtime, RuntimeState
 from gpu_worker.journal import JobFacts, JobRecord
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 ENGINE_RETRY_SECONDS = 1.0
+REGISTER_POLL_SECONDS = 0.2
 SHUTDOWN_DELIVERY_SECONDS = 5.0
 LAST_LINE_CHARACTERS = 500
 
@@ -48,6 +50,8 @@ class Job:
         self.wishes = Wishes()
         self.renewal = Renewal(record.facts, workshop.client)
         self.unknown = UnknownLease(record, workshop.journal)
+        self.confirmation = Confirmation()
+        """For an adopted job; a fresh one needs none."""
         self.report: JobReport | None = None
         self.runtime: Runtime | None = None
         self.healthy: bool | None = None
@@ -55,6 +59,7 @@ class Job:
         self.ended_by_itself = False
         self.runtime_token = None if claim is None else claim.runtime_token
         """The newest, which delivers the results of a batch job; None: not told since this process began."""
+        self._reporting = False
         self._output: OutputPump | None = None
         self._known_address: tuple[str, int] | None = None
         self._mask = Masker(())
@@ -77,8 +82,30 @@ class Job:
             on_stale=lambda: self.wishes.make(Wish(LOST, "the lease is not ours any more")),
             on_final=self.workshop.on_final,
         )
-        if self.claim is not None:
-            self.report.start()  # an adopted job's waits for register: before it there is no session to report in
+        if self.claim is not None:  # an adopted job's waits for register: before it there is no session to report in
+            self._reporting = True
+            self.report.start()
+
+    def await_register(self, *, interruptible: bool = True) -> None:
+        """Let an adopted job's report begin, where the answer to register says it is; it is waited for here.
+
+        *interruptible* off before an end is told: there the wait is cut only by a lost lease (nobody wants to hear of
+        the job then) and, with Detached, by a shutdown. On, it is cut by every wish: raises JobInterrupted.
+        """
+        if self.report is None or self._reporting:
+            return
+        while not self.confirmation.wait(REGISTER_POLL_SECONDS):
+            if interruptible:
+                self.wishes.raise_if_made()
+            elif self.wishes.is_for(LOST):
+                return
+            elif self.wishes.is_for(SHUTDOWN):
+                self.detach()
+        instruction = self.confirmation.instruction
+        if instruction is not None:
+            self.report.resume(next_seq=instruction.next_seq, log_offsets=instruction.log_offsets)
+        self._reporting = True
+        self.report.start()
 
     def _secrets(self) -> list[str]:
         """What must not show in a log. For an adopted app its own environment is the only place that still has them."""

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from gpu_worker.adoption import Confirmation, adopt
+from gpu_worker.adoption import adopt
 from gpu_worker.artifacts import deliver_results
 from gpu_worker.beginning import begin
 from gpu_worker.ending import end_by_wish, halt, leave_nothing
@@ -39,7 +39,6 @@ class JobRunner:
         """A runner for a fresh *claim*, or (None) for what a former process of this worker left."""
         self._job = Job(record, workshop, claim)
         self._on_end = on_end
-        self._confirmation = Confirmation()
         self._thread = threading.Thread(target=self._run, name=f"job-{record.facts.lease[:8]}", daemon=True)
 
     # -- from other threads; none of these waits for anything ------------------------------------------------------
@@ -99,7 +98,7 @@ class JobRunner:
 
     def confirm(self, instruction: Instruction | None) -> None:
         """After register: what the server says of this lease (None: nothing). An adopted job goes on from here."""
-        self._confirmation.give(instruction)
+        self._job.confirmation.give(instruction)
 
     def hold(self) -> Hold:
         record, runtime = self._job.record, self._job.runtime
@@ -143,7 +142,7 @@ class JobRunner:
         job = self._job
         try:
             job.open_report()
-            runtime = begin(job, job.claim) if job.claim is not None else adopt(job, self._confirmation)
+            runtime = begin(job, job.claim) if job.claim is not None else adopt(job)
             if job.record.phase != "running":
                 await_ready(job, runtime)
             serve(job, runtime)
@@ -151,6 +150,7 @@ class JobRunner:
             detail = job.masked(failure.detail)
             job.note_failure(failure.reason, detail)
             halt(job, FAILED_GRACE_SECONDS)
+            job.await_register(interruptible=False)
             deliver_results(job)
             job.tell("failed", reason=failure.reason, detail=detail)
         except JobDeclined as declined:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gpu_worker.crew import HANDED_BACK
 from gpu_worker.errors import ConfigError
 from gpu_worker.pause import Pause, PauseFile, PauseWatch, duration, in_force, time_of_day
 from gpu_worker.process_identity import ProcessIdentity
@@ -117,6 +119,57 @@ def test_now_is_carried_out_by_the_next_process_if_this_one_dies(
 
     eventually(lambda: lease.cleared, what="clearing")
     assert lease.events[-1]["reason"] == "paused"
+
+
+def test_now_frees_the_machine_before_the_control_plane_answers_and_is_told_when_it_does(
+    plane: ControlPlane, make_worker: Make, command: Command
+) -> None:
+    worker = make_worker().start()
+    lease = serving(plane)
+    pid = ask(worker, lease.id)[1]["pid"]
+    worker.kill()
+    command(worker, "pause", "--now")
+    plane.outage.set()
+
+    def start_and_look() -> None:
+        plane.requests = 0
+        worker.spawn()
+        eventually(lambda: ProcessIdentity.of(pid) is None, what="the end of the app")
+        eventually(lambda: plane.requests > 1, what="some tries to register")
+
+    start_and_look()
+    worker.kill()
+    start_and_look()  # finds what the first process had to leave untold
+    plane.outage.clear()
+
+    eventually(lambda: lease.cleared, what="clearing")
+    assert lease.kinds() == ["building", "starting", "running", "declined"]
+    assert lease.events[-1]["reason"] == "paused"
+    assert plane.state(lease.claim["id"]) == "queued"
+    eventually(lambda: worker.journal() == [], what="an empty journal")
+
+
+def test_a_hand_back_cut_by_a_power_cut_is_still_one_when_the_pause_is_over(
+    plane: ControlPlane, make_worker: Make, command: Command
+) -> None:
+    worker = make_worker().start()
+    deaf = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WEB_APP
+    job = plane.queue_job("deaf", make_repository(plane.git_root, "deaf", {"app.py": deaf}), app_file="app.py")
+    eventually(lambda: plane.state(job) == "running", what="running")
+    lease = plane.lease_of(job)
+    assert lease is not None
+    pid = ask(worker, lease.id)[1]["pid"]
+    command(worker, "pause", "--now")
+    eventually(lambda: worker.journal()[0]["phase"] == "stopping", what="the stop")
+    worker.kill()
+    os.kill(pid, signal.SIGKILL)
+    command(worker, "resume")
+
+    worker.start()
+
+    eventually(lambda: lease.released, what="the end")
+    assert lease.kinds() == ["building", "starting", "running", "declined"]
+    assert (lease.events[-1]["reason"], lease.events[-1]["detail"]) == ("paused", HANDED_BACK)
 
 
 def test_a_pause_ends_by_itself(plane: ControlPlane, make_worker: Make, command: Command) -> None:
