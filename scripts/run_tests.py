@@ -11,6 +11,7 @@ needs a container engine or a browser skips what it cannot do, unless OPENFACE_R
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import subprocess
@@ -19,10 +20,12 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
+BEGAN = time.monotonic()
 TOOLS = Path(sys.executable).parent
 
 # Seconds on a machine with two cores.
@@ -32,7 +35,7 @@ SUITE_BUDGETS = {
     "workers": 150,
     "spaces": 180,
     "runtime_proxy": 150,
-    "gpu_worker": 300,
+    "gpu_worker": 700,
     "protocol": 60,
     "openface": 120,
     "browser": 150,
@@ -40,6 +43,8 @@ SUITE_BUDGETS = {
     "chaos": 420,
 }
 OTHER_BUDGET = 120
+# Suites that mostly wait, for containers: each runs beside the others, and what it says is shown when it has ended.
+BESIDE = {"gpu_worker"}
 
 
 @dataclass
@@ -48,6 +53,7 @@ class Step:
     command: list[str]
     budget: int
     report: Path | None = None  # where pytest counts
+    beside: bool = False
 
 
 @dataclass
@@ -71,8 +77,9 @@ def main() -> int:
         steps = lint_steps()
         if not options.only_lint:
             tell_what_is_missing()
-            steps += [suite_step(name, Path(reports)) for name in options.suites or suites()]
-        return summarise([run(step) for step in steps])
+            names = options.suites or suites()
+            steps += [suite_step(name, Path(reports), beside=name in BESIDE and len(names) > 1) for name in names]
+        return summarise(run_all(steps))
 
 
 def lint_steps() -> list[Step]:
@@ -102,21 +109,51 @@ def suites() -> list[str]:
     return sorted(found, key=lambda name: SUITE_BUDGETS.get(name, OTHER_BUDGET))
 
 
-def suite_step(name: str, reports: Path) -> Step:
+def suite_step(name: str, reports: Path, *, beside: bool) -> Step:
     report = reports / f"{name}.xml"
     command = [sys.executable, "-m", "pytest", f"tests/{name}", "-q", f"--junit-xml={report}", "--durations=5"]
-    return Step(f"tests/{name}", command, SUITE_BUDGETS.get(name, OTHER_BUDGET), report)
+    return Step(f"tests/{name}", command, SUITE_BUDGETS.get(name, OTHER_BUDGET), report, beside)
 
 
-def run(step: Step) -> Done:
-    print(f"\n=== {step.name}", flush=True)
+def run_all(steps: list[Step]) -> list[Done]:
+    """Run the steps in order, those that may stand beside the others once the style is known to be right."""
+    done: list[Done] = []
+    with ThreadPoolExecutor() as beside, tempfile.TemporaryDirectory(prefix="openface-output-") as place:
+        waiting: list[tuple[Future[Done], Path]] = []
+        for step in sorted(steps, key=lambda step: step.report is not None):  # style first; sorted() keeps the order
+            if step.report and not waiting:
+                for other in (other for other in steps if other.beside):
+                    output = Path(place) / other.report.name if other.report else Path(place) / "output"
+                    waiting.append((beside.submit(run, other, output), output))
+            if not step.beside:
+                done.append(run(step))
+        for future, output in waiting:
+            ended = future.result()
+            print(
+                f"\n=== {ended.step.name}, which ran beside the others\n{output.read_text(errors='replace')}",
+                flush=True,
+            )
+            done.append(ended)
+    return done
+
+
+def run(step: Step, output: Path | None = None) -> Done:
+    """Run one step; what it says goes to the terminal, or into *output*."""
+    print(f"\n=== {step.name}" + (" begins beside the others" if output else ""), flush=True)
     # Neither a user's own settings nor an installation in this checkout may decide how a check ends.
     environment = {name: value for name, value in os.environ.items() if name not in ("SECRET_KEY", "DATABASE_URL_FILE")}
     environment.update(SECRET_KEY="for-checks-only", OPENFACE_STATE_DIR=str(PROJECT / ".openface-none"))
     began = time.monotonic()
-    status = subprocess.run(
-        step.command, cwd=PROJECT, stdin=subprocess.DEVNULL, env=environment, check=False
-    ).returncode
+    with open(output, "wb") if output else contextlib.nullcontext() as said:
+        status = subprocess.run(
+            step.command,
+            cwd=PROJECT,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT if said else None,
+            env=environment,
+            check=False,
+        ).returncode
     seconds = time.monotonic() - began
     counts = count(step.report) if step.report else Counter({"passed" if status == 0 else "failed": 1})
     if status and not (counts["failed"] or counts["errors"]):
@@ -164,7 +201,7 @@ def summarise(results: list[Done]) -> int:
     total: Counter[str] = sum((done.counts for done in results), Counter())
     failed = total["failed"] + total["errors"]
     skipped = f", {total['skipped']} skipped" if total["skipped"] else ""
-    seconds = sum(done.seconds for done in results)
+    seconds = time.monotonic() - BEGAN
     amiss = total["skipped"] and bool(os.environ.get("OPENFACE_REQUIRE"))
     if amiss:
         print("Nothing may be skipped here: OPENFACE_REQUIRE is set. What is missing stands above.", flush=True)
