@@ -224,6 +224,7 @@ class Schedule(RuleBasedStateMachine):
             claimed = self.world.claim(other)
             if claimed is not None and works:
                 self._work(other, other.journal[claimed.lease])
+                self.world.watch()
         worker.reachable = there
         for task in worker.tasks():
             self._work(worker, task)
@@ -241,6 +242,7 @@ class Schedule(RuleBasedStateMachine):
                 worker.beat()
                 for task in worker.tasks():
                     self._work(worker, task)
+                self.world.watch()
                 if self.world.claim(worker) is not None:
                     lost, worker.reachable = worker, False
                     self.world.pass_time(130)
