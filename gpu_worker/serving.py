@@ -102,14 +102,14 @@ def _ended_early(job: Job, state: RuntimeState) -> JobFailed:
 
 
 def _judge(job: Job, ailment: tuple[str, str] | None) -> None:
-    """Tell when an app falls ill, and when it is well again."""
+    """Tell when an app falls ill and when it is well again; of an adopted one, once how it is: that may be news."""
     healthy = ailment is None
     if healthy == job.healthy:
         return
     if ailment is not None:
         reason, detail = ailment
         job.tell("health", healthy=False, reason=reason, detail=detail)
-    elif job.healthy is not None:
+    elif job.healthy is not None or job.claim is None:
         job.tell("health", healthy=True, detail=None)
     job.healthy = healthy
 

@@ -8,8 +8,9 @@ from datetime import datetime
 
 from django.db.models import Count
 
+from jobs import ailing
 from jobs.models import Job, JobEvent, Reservation
-from spaces import ailment, overuse, words
+from spaces import overuse, words
 from spaces.access import visible_spaces
 from spaces.durations import duration
 from spaces.forge.base import User
@@ -18,7 +19,7 @@ from spaces.why import Reader
 
 RUNS_SHOWN = 20
 # What a person should read in the history although the state stays the same.
-TOLD_WITHOUT_A_MOVE = frozenset({"placed", overuse.EVENT, ailment.EVENT})
+TOLD_WITHOUT_A_MOVE = frozenset({"placed", overuse.EVENT, ailing.EVENT})
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def _moves(job: Job, events: list[JobEvent], gpus: dict[object, str], reader: Re
                 gpus=gpus.get(event.lease_id, ""),
                 revision=event.revision,
                 image=event.image_id.removeprefix("sha256:")[:8],
-                warning=event.event == overuse.EVENT or ailment.is_one(event),
+                warning=event.event == overuse.EVENT or ailing.is_illness(event),
             )
         )
         if moved:

@@ -1,28 +1,26 @@
-"""What ails a running app now, as its worker said last: in its history, and under its frame."""
+"""What ails a running app now, as its worker said last: under its frame, live."""
 
 from __future__ import annotations
 
-from django.db.models import Q
+from dataclasses import dataclass
 
-from jobs.models import Job, JobEvent
+from jobs.ailing import illness
+from jobs.models import Job
 from jobs.states import JobState
 from spaces import words
 
-EVENT = "app_health"
-WELL = "app_well"
+
+@dataclass(frozen=True)
+class Ailment:
+    """A stable code, by which an open page sees a change, and a sentence in the reader's language."""
+
+    code: str
+    sentence: str
 
 
-def is_one(event: JobEvent) -> bool:
-    """Whether the event says that something ails the app."""
-    return event.event == EVENT and event.reason_code != WELL
-
-
-def of(job: Job) -> str:
-    """Return what ails a running job since it runs, in the reader's language; "" where nothing does. One query.
-
-    A worker that was away comes back with the same container, and tells only what is new of it.
-    """
-    began = Q(to_state=JobState.RUNNING) & ~Q(from_state__in=[JobState.RUNNING, JobState.UNAVAILABLE])
-    news = Q(event=EVENT) | began
-    newest = JobEvent.objects.filter(news, job=job, ignored=False).order_by("-id").first()
-    return words.reason(newest.reason_code, newest.reason) if newest is not None and is_one(newest) else ""
+def of(job: Job) -> Ailment | None:
+    """Return what ails an app that runs; None where nothing does, or where its state says more. At most one query."""
+    if job.state != JobState.RUNNING or job.mode == Job.Mode.BATCH:
+        return None
+    told = illness(job)
+    return Ailment(told.reason_code, words.reason(told.reason_code, told.reason)) if told is not None else None

@@ -33,7 +33,7 @@ from django.http import Http404, HttpRequest, parse_cookie
 from jobs import logs, notices
 from jobs.models import Lease
 from jobs.states import FINAL, JobState
-from spaces import log_lines
+from spaces import ailment, log_lines
 from spaces.access import Permission, permission
 from spaces.forge.errors import ForgeError
 from spaces.log_views import find_lease
@@ -202,9 +202,10 @@ async def _check(visit: Visit, *, now: bool = False) -> None:
 
 
 def read_state(space: Space) -> dict[str, Any]:
-    """Return the present state of a Space, whole. Two queries."""
+    """Return the present state of a Space, whole, in codes: whoever draws it knows the reader's language. Few queries."""
     job = newest_job(space)
     lease = newest_lease(job)
+    ails = ailment.of(job) if job is not None else None
     return {
         "key": stage_key(space, job),
         "state": job.state if job is not None else "",
@@ -213,6 +214,7 @@ def read_state(space: Space) -> dict[str, Any]:
         "worker": job.worker.name if job is not None and job.worker is not None else "",
         "lease": str(lease.id) if lease is not None else "",
         "computes": job is not None and job.mode == job.Mode.BATCH and job.state == JobState.RUNNING,
+        "ailment": ails.code if ails is not None else "",
     }
 
 

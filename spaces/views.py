@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from jobs.models import Job
 from jobs.states import JobState
-from spaces import activity, cards, launch
+from spaces import activity, ailment, cards, launch
 from spaces.access import visible_spaces
 from spaces.api import status_of
 from spaces.forge.errors import EmptyRepository, Forbidden, ForgeError
@@ -57,6 +57,9 @@ def app(request: HttpRequest, page: SpacePage) -> HttpResponseBase:
     if part == "head":
         tab = request.GET.get("tab", "app")
         return render(request, "spaces/_head.html", page_context(page, tab))
+    if part == "ailment":
+        ails = ailment.of(page.job) if page.job is not None else None
+        return render(request, "spaces/_ailment.html", page_context(page, "app", ailment=ails))
     context = page_context(page, "app", **stage_context(page, request.user))
     return render(request, "spaces/_stage.html" if part == "stage" else "spaces/app.html", context)
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from jobs import notices
+from jobs.ailing import EVENT, WELL, illness
 from jobs.lifecycle.transition import Cause, write_event
 from jobs.models import Job, Lease
-from jobs.states import JobState
+from jobs.states import SERVING, JobState
 
-EVENT = "app_health"
-WELL, SILENT = "app_well", "app_silent"
+SILENT = "app_silent"
 SENTENCES = {
     WELL: "It answers again.",
     SILENT: "Nothing answers on its port.",
@@ -26,10 +26,17 @@ _CODES = {"no_answer": SILENT, "paused": "app_frozen", "gpu_lost": "app_lost_gpu
 
 
 def note_health(job: Job, lease: Lease, data: Mapping[str, Any], *, seq: int) -> None:
-    """Write what a worker says of a running app's health. Within the caller's transaction; the job is locked."""
-    if job.state != JobState.RUNNING:
+    """Write what a worker says of a running app's health, where it is news. The caller's transaction has the job locked.
+
+    A worker that comes back says once how each app is that it found, often before we take the app for running again.
+    """
+    state = JobState(job.state)
+    if state not in SERVING:
         return  # while it is coming or going, its state says more
     code = WELL if data.get("healthy") else _CODES.get(str(data.get("reason")), SILENT)
+    known = illness(job)
+    if code == (WELL if known is None else known.reason_code):
+        return
     cause = Cause(code, SENTENCES[code], lease, seq=seq)
-    write_event(job, EVENT, cause, before=JobState.RUNNING, after=JobState.RUNNING)
+    write_event(job, EVENT, cause, before=state, after=state)
     notices.publish("job", job=job.pk, space=job.space_id, worker=lease.worker_id)

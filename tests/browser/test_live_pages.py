@@ -83,6 +83,26 @@ def test_a_frame_is_not_loaded_again_while_it_runs(visitor: BrowserContext, spac
     assert page.locator("iframe").evaluate("frame => frame.sameFrame") is True
 
 
+def test_what_ails_a_running_app_appears_and_goes_under_its_frame(
+    visitor: BrowserContext, space: Space, worker: Worker
+) -> None:
+    runs.submit(space)
+    attempt = runs.claim(worker).to_running()
+    page = visitor.new_page()
+    sign_in(page)
+    page.locator("iframe").evaluate("frame => { frame.sameFrame = true }")
+    told = page.locator(".strip").get_by_role("status")
+    expect(told).to_have_text("")
+
+    attempt.report("health", healthy=False, reason="no_answer")
+    expect(told).to_have_text("Nothing answers on its port.")
+    attempt.report("health", healthy=False, reason="paused")
+    expect(told).to_have_text("Its container is paused on the machine.")
+    attempt.report("health", healthy=True)
+    expect(told).to_have_text("")
+    assert page.locator("iframe").evaluate("frame => frame.sameFrame") is True
+
+
 def test_the_log_follows(visitor: BrowserContext, space: Space, worker: Worker) -> None:
     runs.submit(space)
     attempt = runs.claim(worker).to_running().write("run", "first\n")

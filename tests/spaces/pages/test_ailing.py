@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.test import Client
 
 from jobs.clock import database_now
 from jobs.lifecycle import mark_silent
 from jobs.models import Job, JobEvent
+from spaces.live import read_state
+from spaces.models import Space
 from tests.factories import GpuWorkerFactory, UptimeFactory
 from tests.spaces.pages import runs
 from tests.spaces.pages.runs import Attempt
@@ -28,8 +32,15 @@ def running() -> Attempt:
     return runs.claim(worker).to_running()
 
 
+def lose(attempt: Attempt) -> None:
+    """What the keeper does when a worker is silent."""
+    since = Worker.objects.get().last_seen_at
+    mark_silent(attempt.job.pk, worker_name="atlas", since=since, now=database_now())
+
+
 def under_the_frame(client: Client) -> str:
-    return str(client.get(SPACE).context["ailment"])
+    ails = client.get(SPACE).context["ailment"]
+    return "" if ails is None else str(ails.sentence)
 
 
 def history(client: Client) -> list[tuple[str, bool]]:
@@ -71,8 +82,7 @@ def test_nothing_ails_an_app_that_was_never_ill(running: Attempt, alice: Client)
 
 def test_what_ailed_it_before_its_worker_was_away_ails_it_still(running: Attempt, alice: Client) -> None:
     running.report("health", healthy=False, reason="gpu_lost")
-    worker = Worker.objects.get()
-    mark_silent(running.job.pk, worker_name="atlas", since=worker.last_seen_at, now=database_now())
+    lose(running)
 
     running.report("running", image_id="sha256:3f", gpus=[])
 
@@ -111,3 +121,43 @@ def test_health_says_nothing_of_a_job_that_is_stopped(running: Attempt) -> None:
     running.report("health", healthy=False, reason="no_answer")
 
     assert not JobEvent.objects.filter(event="app_health").exists()
+
+
+def test_what_is_told_before_its_worker_counts_as_back_is_not_lost(running: Attempt, alice: Client) -> None:
+    lose(running)
+
+    running.report("health", healthy=False, reason="gpu_lost")
+    assert Job.objects.get().state == "unavailable"
+    running.report("running", image_id="sha256:3f", gpus=[])
+
+    assert under_the_frame(alice) == LOST
+
+
+def test_an_app_that_is_well_when_its_worker_returns_ails_no_more(running: Attempt, alice: Client) -> None:
+    running.report("health", healthy=False, reason="no_answer")
+    lose(running)
+
+    running.report("health", healthy=True).report("running", image_id="sha256:3f", gpus=[])
+
+    assert under_the_frame(alice) == ""
+
+
+@pytest.mark.parametrize(
+    "known", [{"healthy": True}, {"healthy": False, "reason": "no_answer"}, {"healthy": False, "reason": "gpu_lost"}]
+)
+def test_what_is_no_news_writes_no_line(running: Attempt, known: dict[str, Any]) -> None:
+    running.report("health", **known)
+    before = JobEvent.objects.filter(event="app_health").count()
+
+    running.report("health", **known)
+
+    assert JobEvent.objects.filter(event="app_health").count() == before == (0 if known["healthy"] else 1)
+
+
+def test_the_state_that_open_pages_follow_has_the_ailment_in_it(running: Attempt) -> None:
+    space = Space.objects.get()
+    assert read_state(space)["ailment"] == ""
+
+    running.report("health", healthy=False, reason="paused")
+
+    assert read_state(space)["ailment"] == "app_frozen"
