@@ -9,6 +9,7 @@ from gpu_worker.executor import Found
 from gpu_worker.protocol import Hold, Instruction, JsonObject
 from gpu_worker.runner import JobRunner
 
+# of containers, as holds say it
 _STATE_OF = {"running": "running", "paused": "running", "created": "starting", "exited": "exited", "gone": "exited"}
 
 
@@ -61,6 +62,17 @@ class Holdings:
             return None
         holds = {runner.facts.lease: runner.hold() for runner in self.all()}
         for one in found:
-            lease = one.facts.lease
-            holds.setdefault(lease, Hold(lease, _STATE_OF.get(one.status, "exited"), one.image_id, one.reference))
+            holds.setdefault(one.facts.lease, _hold_of(one))
         return [hold.wire() for hold in holds.values()]
+
+
+def _hold_of(one: Found) -> Hold:
+    """Of a container that no runner has in hand."""
+    return Hold(
+        lease=one.facts.lease,
+        state=_STATE_OF.get(one.status, "exited"),
+        image_id=one.image_id,
+        container=one.reference,
+        kind=one.facts.kind,
+        gpus=one.facts.gpus,
+    )

@@ -395,6 +395,11 @@ class Hold:
     image_id: str | None = None
     container: str | None = None
     healthy: bool | None = None
+    kind: str | None = None
+    gpus: tuple[str, ...] = ()
+    """UUIDs of those it was given, whether or not a process of it is on one now."""
+    reason: str | None = None
+    """Why it is still here, for operators, where its state does not say."""
 
     def wire(self) -> JsonObject:
         return {
@@ -403,6 +408,9 @@ class Hold:
             "image_id": self.image_id,
             "container": self.container,
             "healthy": self.healthy,
+            "kind": self.kind,
+            "gpus": list(self.gpus),
+            "reason": self.reason,
         }
 
 

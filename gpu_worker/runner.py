@@ -108,6 +108,8 @@ class JobRunner:
             image_id=record.image_id,
             container=runtime.reference if runtime else None,
             healthy=self._job.healthy,
+            kind=self.facts.kind,
+            gpus=self.facts.gpus,
         )
 
     @property

@@ -293,6 +293,8 @@ def _sentence(code: str, facts: dict[str, Any]) -> str:
             return str(facts["error"] or "it does not answer")
         case "gpu_recovering":
             return f"it failed a moment ago, and is used again after {facts['missing']} more good reports"
+        case "gpu_on_hold":
+            return "a container of a lease that nobody here knows was given it, and is on hold"
         case "gpu_reserved":
             return f"reserved for {facts['holders']}"
         case "gpu_unmeasured":

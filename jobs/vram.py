@@ -64,6 +64,7 @@ class GpuOffer:
     doubts: tuple[tuple[str, int | None], ...] = ()  # readings that cannot be true: what was told, in MiB
     also_at: tuple[str, ...] = ()  # all other workers that report it: a cloned disk, or two workers on one machine
     margin_mib: int = MARGIN_MIB
+    on_hold: bool = False  # given to a container of a lease that nobody here knows, which may use it at any moment
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def foreign_mib(gpu: GpuOffer) -> int:
 
 def available_mib(gpu: GpuOffer) -> int:
     """What may still be promised to a job that shares the GPU; 0 where it cannot be shared at all."""
-    if not shareable(gpu) or gpu.free_mib is None or any(held.exclusive for held in gpu.reserved):
+    if gpu.on_hold or not shareable(gpu) or gpu.free_mib is None or any(held.exclusive for held in gpu.reserved):
         return 0
     unpromised = gpu.total_mib - reserved_mib(gpu)
     not_used_yet = sum(max(0, held.mib - (held.used_mib or 0)) for held in gpu.reserved)
@@ -127,7 +128,7 @@ def takes_all(gpu: GpuOffer, vram_mib: int) -> bool:
 
 def idle(gpu: GpuOffer) -> bool:
     """Whether nothing of ours is on it, and not more of others than a desktop needs."""
-    return not gpu.reserved and foreign_mib(gpu) <= idle_limit_mib(gpu)
+    return not gpu.reserved and not gpu.on_hold and foreign_mib(gpu) <= idle_limit_mib(gpu)
 
 
 def idle_limit_mib(gpu: GpuOffer) -> float:
@@ -144,6 +145,8 @@ def share_of(gpu: GpuOffer, vram_mib: int | None, *, whole: bool = False) -> Sha
         return small
     if vram_mib is not None and not gpu.total_mib:
         return Obstacle("gpu_size_unknown")
+    if gpu.on_hold:
+        return Obstacle("gpu_on_hold")
     if whole or vram_mib is None or not shareable(gpu) or takes_all(gpu, vram_mib):
         asked_for = whole or vram_mib is None
         return Share(gpu, gpu.total_mib, exclusive=True) if idle(gpu) else _not_idle(gpu, asked_for=asked_for)

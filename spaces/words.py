@@ -250,6 +250,7 @@ GPU_REFUSALS: Mapping[str, _StrPromise] = {
     "gpu_simulated": gettext_lazy("Simulated, and this server takes real GPUs only."),
     "gpu_gone": gettext_lazy("The driver does not list it any more."),
     "gpu_unhealthy": gettext_lazy("Does not answer."),
+    "gpu_on_hold": gettext_lazy("Given to a container on hold, of a lease that nobody here knows."),
     "gpu_reserved": gettext_lazy("Reserved for %(holders)s."),
     "gpu_vram_reserved": gettext_lazy(
         "%(available)s of %(total)s available, %(needed)s are needed; %(reserved)s reserved for %(holders)s."
@@ -279,6 +280,7 @@ STANDINGS: Mapping[str, _StrPromise] = {
     "worker_revoked": gettext_lazy("Revoked"),
     "gpu_workers_disabled": gettext_lazy("Switched off"),
     "kept_for_older": gettext_lazy("Kept"),
+    "gpu_on_hold": gettext_lazy("On hold"),
     "gpu_reserved": gettext_lazy("Reserved"),
     "gpu_vram_reserved": gettext_lazy("Reserved"),
     "gpu_unmeasured": gettext_lazy("Reserved"),

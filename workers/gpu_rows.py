@@ -141,7 +141,7 @@ def _process(pid: int, name: str) -> str:
 
 def _free(offer: GpuOffer) -> str:
     """What a job could still be given; "" where there is nothing to give."""
-    if not in_order(offer) or any(held.exclusive for held in offer.reserved):
+    if not in_order(offer) or offer.on_hold or any(held.exclusive for held in offer.reserved):
         return ""
     if shareable(offer):
         return _("%(free)s free") % {"free": gigabytes(available_mib(offer))}
@@ -154,6 +154,8 @@ def _free(offer: GpuOffer) -> str:
 def flags(offer: GpuOffer, *, reader: Reader, last_listed: datetime | None = None) -> list[str]:
     """What is out of the ordinary with a GPU, in sentences, the gravest first."""
     flags = [_disorder(offer, reader)]
+    if offer.on_hold:
+        flags.append(words.gpu_refusal("gpu_on_hold") or "")
     if not offer.present and last_listed is not None:
         flags.append(gone_since(last_listed))
     if offer.also_at and not offer.elsewhere:

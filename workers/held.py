@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from jobs.models import Lease
 from workers import standing
 from workers.errors import WrongStanding
 from workers.models import Gpu, Worker
+from workers.reports import HoldReport
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,37 @@ def as_asked(worker: Worker, instructions: Sequence[Instruction]) -> list[Instru
         else each
         for each in instructions
     ]
+
+
+def facts_of(holds: Iterable[HoldReport], unknown: Collection[str]) -> dict[str, dict[str, Any]]:
+    """What is kept of a report's leases: kind and GPUs of the `unknown` ones, and any reason why one is still held.
+
+    What we know of our own leases is in their rows, so a worker without troubles costs no write.
+    """
+    kept = {}
+    for hold in holds:
+        lease, facts = str(hold.lease), {}
+        if lease in unknown and (hold.kind or hold.gpus):
+            facts = {"kind": hold.kind or "gpu", "gpus": sorted(hold.gpus or [])}
+        if hold.reason:
+            facts["reason"] = hold.reason
+        if facts:
+            kept[lease] = facts
+    return kept
+
+
+def gpus_on_hold(worker: Worker) -> set[str]:
+    """The UUIDs of the GPUs that its containers on hold were given, as far as the worker says so."""
+    return {uuid for lease in worker.foreign_leases for uuid in worker.hold_facts.get(lease, {}).get("gpus", ())}
+
+
+def of_gpus(worker: Worker, seen: Collection[str]) -> set[str]:
+    """Those of its containers on hold that take the place of a GPU job.
+
+    By what the worker says of them; where it says nothing (an older one), those that are `seen` on a GPU.
+    """
+    said = {lease: worker.hold_facts.get(lease, {}).get("kind") for lease in worker.foreign_leases}
+    return {lease for lease, kind in said.items() if (lease in seen if kind is None else kind == "gpu")}
 
 
 def still_asked(worker: Worker, held: Iterable[str]) -> list[str] | None:

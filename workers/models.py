@@ -85,6 +85,11 @@ class Worker(models.Model):
         null=True, blank=True, help_text="leases that its last report listed; null where its engine did not answer"
     )
     foreign_leases = models.JSONField(default=list, blank=True, help_text="leases it holds that we do not know")
+    hold_facts = models.JSONField(
+        default=dict,
+        blank=True,
+        help_text="by lease: kind and gpus of those we do not know, and the reason why a GPU's memory is still held",
+    )
     removals = models.JSONField(
         null=True, blank=True, help_text="of those, the leases whose containers an operator wants removed"
     )

@@ -16,7 +16,7 @@ from jobs import books
 from jobs.books import Books
 from jobs.models import Requirement
 from jobs.scheduling import GpuOffer, Held, WorkerOffer
-from workers import refusals
+from workers import held, refusals
 from workers.models import GOOD_REPORTS, Gpu, Worker
 
 # What a worker says of itself where nobody can tell which of its processes uses how much of a GPU: Windows drives the
@@ -60,12 +60,12 @@ def gateway_sentence(worker: Worker) -> str:
 def _offer(worker: Worker, gpus: Iterable[GpuOffer], entries: Books, on_gpus: set[str]) -> WorkerOffer:
     """`on_gpus`: the leases whose processes the worker sees on its GPUs.
 
-    A container on hold takes a place too, as the worker counts; where it uses no GPU, one for CPU jobs.
+    A container on hold takes a place too, as the worker counts: of a GPU job where it was given a GPU, or uses one.
     """
     online = worker.is_online(now=entries.now, up_since=entries.up_since)
-    strays = set(worker.foreign_leases)
+    strays, using = set(worker.foreign_leases), held.of_gpus(worker, on_gpus)
     taken = Counter({kind: entries.taken[worker.pk, kind] for kind in Requirement.Kind})
-    taken += Counter({Requirement.Kind.GPU: len(strays & on_gpus), Requirement.Kind.CPU: len(strays - on_gpus)})
+    taken += Counter({Requirement.Kind.GPU: len(using), Requirement.Kind.CPU: len(strays - using)})
     return WorkerOffer(
         worker_id=worker.pk,
         name=worker.name,
@@ -103,6 +103,7 @@ class _Card:
 
     held: list[Held] = field(default_factory=list)
     reporters: list[Gpu] = field(default_factory=list)
+    on_hold: bool = False
 
 
 def _gpu_offers(
@@ -119,7 +120,7 @@ def _gpu_offers(
     leases: dict[uuid.UUID, set[str]] = defaultdict(set)
     for gpu in gpus:
         worker, card = by_id[gpu.worker_id], cards[gpu.uuid]
-        offers[worker.pk].append(_gpu_offer(gpu, worker, card.held, card.reporters))
+        offers[worker.pk].append(_gpu_offer(gpu, worker, card))
         leases[worker.pk].update(str(entry.get("lease")) for entry in gpu.ours)
     return offers, leases
 
@@ -135,18 +136,19 @@ def _look(worker_ids: Collection[uuid.UUID], entries: Books) -> tuple[list[Gpu],
     uncleared = FilteredRelation("reservations", condition=Q(reservations__cleared_at=None))
     every: Iterable[Any] = rows.annotate(held=uncleared, **_HELD).order_by("index", "uuid", "held__id")
     gpus: dict[int, Gpu] = {}
-    held: dict[int, list[Held]] = defaultdict(list)
+    reserved: dict[int, list[Held]] = defaultdict(list)
     for row in every:  # one for each reservation, or one without any
         gpu = gpus.setdefault(row.pk, row)
         if row.held_mib is not None:
-            held[gpu.pk].append(_held(gpu, row))
+            reserved[gpu.pk].append(_held(gpu, row))
     cards: dict[str, _Card] = defaultdict(_Card)
     for gpu in sorted(gpus.values(), key=lambda gpu: gpu.reported_at or entries.up_since):
         reports = gpu.present and gpu.worker.is_online(now=entries.now, up_since=entries.up_since)
         if reports:
             cards[gpu.uuid].reporters.append(gpu)
         if reports or gpu.worker_id in worker_ids:
-            cards[gpu.uuid].held += held[gpu.pk]
+            cards[gpu.uuid].held += reserved[gpu.pk]
+            cards[gpu.uuid].on_hold |= gpu.uuid in held.gpus_on_hold(gpu.worker)
     return [gpu for gpu in gpus.values() if gpu.worker_id in worker_ids], cards
 
 
@@ -158,7 +160,7 @@ _HELD = {
     "held_owner": F("held__lease__job__owner"),
     "held_repo": F("held__lease__job__repo"),
 }
-_NOT_NEEDED = ("worker__capabilities", "worker__disk", "worker__doctor", "worker__foreign_leases")
+_NOT_NEEDED = ("worker__capabilities", "worker__disk", "worker__doctor", "worker__inventory")
 
 
 def _held(gpu: Gpu, row: Any) -> Held:
@@ -178,9 +180,9 @@ def _lock_cards(uuids: Sequence[str]) -> None:
             cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"gpu {gpu_uuid}"])
 
 
-def _gpu_offer(gpu: Gpu, worker: Worker, held: Sequence[Held], reporters: Sequence[Gpu]) -> GpuOffer:
-    last = reporters[-1].worker if reporters else worker
-    foreign = _foreign(gpu, held)
+def _gpu_offer(gpu: Gpu, worker: Worker, card: _Card) -> GpuOffer:
+    last = card.reporters[-1].worker if card.reporters else worker
+    foreign = _foreign(gpu, card.held)
     uses = (entry.get("mib") for entry in (*gpu.ours, *gpu.foreign))
     return GpuOffer(
         gpu_id=gpu.pk,
@@ -195,14 +197,15 @@ def _gpu_offer(gpu: Gpu, worker: Worker, held: Sequence[Held], reporters: Sequen
         mig=gpu.mig,
         simulated=gpu.simulated,
         present=gpu.present,
-        reserved=tuple(held),
+        reserved=tuple(card.held),
         foreign_mib=sum(mib for _, _, mib in foreign),
         foreign=foreign,
         measurable=_UNMEASURABLE.isdisjoint(worker.features) and all(mib is not None for mib in uses),
         elsewhere=last.name if last.pk != worker.pk else "",
         doubts=tuple((doubt["code"], doubt["mib"]) for doubt in gpu.doubts),
-        also_at=tuple(sorted(row.worker.name for row in reporters if row.worker_id != worker.pk)),
+        also_at=tuple(sorted(row.worker.name for row in card.reporters if row.worker_id != worker.pk)),
         margin_mib=settings.OPENFACE_VRAM_MARGIN_MIB,
+        on_hold=card.on_hold,
     )
 
 

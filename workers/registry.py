@@ -181,6 +181,7 @@ def _inventory(
     return {
         "inventory": sorted({str(hold.lease) for hold in holds}),
         "foreign_leases": unknown,
+        "hold_facts": held.facts_of(holds, unknown),
         "removals": held.still_asked(worker, unknown),
     }
 

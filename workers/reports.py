@@ -77,6 +77,9 @@ class HoldReport:
     image_id: str | None = None
     container: str | None = None
     healthy: bool | None = None
+    kind: str | None = None  # of its job: cpu or gpu
+    gpus: list[str] | None = None  # UUIDs of those that its container was given
+    reason: str | None = None  # why the worker still has it, where that is not plain from its state
 
 
 @dataclass(frozen=True)

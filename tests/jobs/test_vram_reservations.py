@@ -170,6 +170,57 @@ def test_containers_on_hold_take_places_as_their_worker_counts_them() -> None:
     assert (offer.free_gpu_slots, offer.free_cpu_slots) == (2, 1)
 
 
+def test_a_container_on_hold_that_was_given_a_gpu_takes_a_gpu_place_without_a_process_on_it() -> None:
+    lease, silent = str(uuid.uuid4()), str(uuid.uuid4())
+    worker = GpuWorkerFactory.create(
+        max_gpu_jobs=3,
+        max_cpu_jobs=2,
+        foreign_leases=[lease, silent],
+        hold_facts={lease: {"kind": "gpu", "gpus": ["GPU-a"]}},
+        gpus=[{"uuid": "GPU-a"}, {"uuid": "GPU-b"}],
+    )
+
+    (offer,) = offers.offers_for([worker.pk])
+
+    assert (offer.free_gpu_slots, offer.free_cpu_slots) == (2, 1), "of the silent one only what is seen counts"
+
+
+@pytest.mark.parametrize("need", [None, GB6], ids=["a whole card", "a share"])
+def test_a_card_that_a_container_on_hold_was_given_is_not_given_again(need: int | None) -> None:
+    gpu_job(need)
+    lease = str(uuid.uuid4())
+    worker = GpuWorkerFactory.create(
+        foreign_leases=[lease],
+        hold_facts={lease: {"kind": "gpu", "gpus": ["GPU-a"]}},
+        gpus=[{"uuid": "GPU-a", "free_vram_mib": 24_564}],
+    )
+
+    assert claim(worker) is None
+    (offer,) = offers.offers_for([worker.pk])
+    spec = RequirementSpec("gpu", gpu_count=1, vram_mib=need, exclusive=need is None)
+    refusal = fits(offer, spec, mode="service")
+    assert isinstance(refusal, Refusal)
+    assert [each.code for each in refusal.per_gpu] == ["gpu_on_hold"]
+    assert "is on hold" in refusal.sentence
+    assert not could_if_empty(offer, spec, mode="service"), "nothing is kept free for who waits for it"
+
+    Worker.objects.update(foreign_leases=[], hold_facts={})
+    assert claim(worker) is not None
+
+
+def test_a_card_on_hold_at_one_worker_is_not_given_by_another_that_reports_it() -> None:
+    gpu_job(GB6)
+    lease = str(uuid.uuid4())
+    GpuWorkerFactory.create(
+        foreign_leases=[lease],
+        hold_facts={lease: {"kind": "gpu", "gpus": ["GPU-a"]}},
+        gpus=[{"uuid": "GPU-a", "free_vram_mib": 24_564, "reported_at": ago(2)}],
+    )
+    twin = GpuWorkerFactory.create(gpus=[{"uuid": "GPU-a", "free_vram_mib": 24_564}])
+
+    assert claim(twin) is None
+
+
 def test_memory_that_a_crash_left_behind_keeps_a_card_from_being_given_as_a_whole() -> None:
     gpu_job()
 

@@ -108,6 +108,14 @@ def test_holds_that_are_null_are_not_an_empty_list() -> None:
     assert read("heartbeat", body | {"holds": []}).holds == []
 
 
+def test_a_hold_says_which_gpus_its_container_was_given_and_why_it_is_still_there() -> None:
+    running, building, left = read("heartbeat", load("heartbeat.request.full.json")).holds
+
+    assert (running.kind, running.gpus) == ("gpu", ["GPU-5f1c2a90-7d34-4be6-a1c8-0e93d27b64f5"])
+    assert (building.kind, building.gpus, building.reason) == (None, None, None), "an older worker says nothing"
+    assert "has not released 5120 MiB" in left.reason
+
+
 def test_a_gpu_that_could_not_be_read_keeps_its_place() -> None:
     first, second = read("heartbeat", load("heartbeat.request.full.json")).gpus
 

@@ -204,7 +204,7 @@ def test_the_workers_gpus_and_holds_are_valid() -> None:
     gpu = protocol.Gpu(
         uuid="GPU-1", ours=(protocol.GpuUse(LEASE, None),), foreign=(protocol.ForeignProcess(1, None, 2),)
     )
-    hold = protocol.Hold(LEASE, "running", healthy=True)
+    hold = protocol.Hold(LEASE, "running", healthy=True, kind="gpu", gpus=("GPU-1",), reason="memory is left")
     body = {"session": 1, "beat": 1, "accepting": True, "gpus": [gpu.wire()], "holds": [hold.wire()], "disk": None}
 
     assert complaints("heartbeat.request", body) == []

@@ -13,7 +13,7 @@ from django.test import Client
 from jobs.models import AuditEvent
 from tests.factories import JobFactory, UserFactory
 from tests.workers.conftest import GPU, WireWorker
-from workers import held, standing
+from workers import held, offers, standing
 from workers.errors import WrongStanding
 from workers.models import Worker
 
@@ -197,3 +197,40 @@ class TestInTheAdmin:
 
         assert worker.row.removals is None
         assert not AuditEvent.objects.filter(act="held_container_removed").exists()
+
+
+class TestTheGpusOfOne:
+    """A container on hold may use the GPUs it was given at any moment, so they are as good as taken."""
+
+    GIVEN = {"lease": STRAY, "state": "running", "kind": "gpu", "gpus": [str(GPU["uuid"])]}
+
+    def test_they_are_kept_as_the_worker_says_them_and_forgotten_with_it(self, worker: WireWorker) -> None:
+        worker.heartbeat(holds=[self.GIVEN])
+        assert worker.row.hold_facts == {STRAY: {"kind": "gpu", "gpus": [GPU["uuid"]]}}
+
+        worker.heartbeat(holds=None)
+        assert worker.row.hold_facts, "an engine that does not answer says nothing"
+
+        worker.heartbeat(holds=[])
+        assert worker.row.hold_facts == {}
+
+    def test_they_take_a_gpu_place_although_nothing_runs_on_them(self, worker: WireWorker) -> None:
+        worker.gpus = [GPU]
+        worker.heartbeat(holds=[self.GIVEN])
+
+        (offer,) = offers.offers_for([worker.row_id])
+
+        assert (offer.free_gpu_slots, offer.free_cpu_slots) == (1, 4)
+        assert [gpu.on_hold for gpu in offer.gpus] == [True]
+
+    def test_an_older_worker_that_does_not_say_is_counted_by_what_is_seen(self, worker: WireWorker) -> None:
+        worker.heartbeat(holds=[{"lease": STRAY, "state": "running"}])
+
+        (offer,) = offers.offers_for([worker.row_id])
+
+        assert (offer.free_gpu_slots, [gpu.on_hold for gpu in offer.gpus]) == (1, [False])
+
+    def test_an_operator_reads_why_the_gpu_is_not_given(self, worker: WireWorker, operator: Client) -> None:
+        worker.heartbeat(holds=[self.GIVEN])
+
+        assert "Given to a container on hold, of a lease that nobody here knows." in page(operator)

@@ -183,6 +183,11 @@ class HoldIn(Message):
     image_id = Text(clip=256, **OPTIONAL)
     container = Text(clip=128, **OPTIONAL)
     healthy = Flag(**OPTIONAL)
+    kind = Word(choices=["cpu", "gpu"], **OPTIONAL)
+    gpus = serializers.ListField(
+        child=Text(min_length=1, max_length=128, allow_blank=False), max_length=256, **OPTIONAL
+    )
+    reason = Text(clip=512, **OPTIONAL)
 
 
 class DoctorCheckIn(Message):
