@@ -21,7 +21,7 @@ class JobState(StrEnum):
     RUNNING = "running"  # the port answers; only this state is shown as running
     STOPPING = "stopping"  # somebody pressed stop; whatever arrives now moves towards stopped
     UNAVAILABLE = "unavailable"  # it ran, and its worker is silent: nobody knows
-    COMPLETED = "completed"  # final: a batch job that succeeded, or a service that ran and was stopped
+    COMPLETED = "completed"  # final: a batch job that succeeded, or a job that ran and was stopped
     FAILED = "failed"  # final
     CANCELLED = "cancelled"  # final: stopped before it ever ran
 
@@ -82,8 +82,8 @@ TABLE: dict[tuple[JobState, Event], JobState] = {
     (S.QUEUED, E.BROKE): S.FAILED,
     (S.QUEUED, E.FINISHED): S.COMPLETED,
     (S.QUEUED, E.GAVE_UP): S.FAILED,
-    (S.QUEUED, E.STOP): S.CANCELLED,
-    (S.QUEUED, E.STOP_UNREACHABLE): S.CANCELLED,
+    (S.QUEUED, E.STOP): S.COMPLETED,  # for one that was handed back while it ran; see the end of the table
+    (S.QUEUED, E.STOP_UNREACHABLE): S.COMPLETED,
     # leased, building, starting
     **{(S.LEASED, event): to for event, to in _ON_THE_WAY.items()},
     (S.LEASED, E.BUILDING): S.BUILDING,
@@ -121,7 +121,8 @@ TABLE: dict[tuple[JobState, Event], JobState] = {
     (S.UNAVAILABLE, E.SILENT): S.UNAVAILABLE,
     (S.UNAVAILABLE, E.STOP): S.STOPPING,
     (S.UNAVAILABLE, E.STOP_UNREACHABLE): S.COMPLETED,
-    # stopping. Here and after STOP_UNREACHABLE, COMPLETED stands for "completed if it ever ran, else cancelled": move()
+    # stopping. Here, and wherever a stop ends a job at once, COMPLETED stands for "completed if it ever ran, else
+    # cancelled": move()
     (S.STOPPING, E.STOPPED): S.COMPLETED,
     (S.STOPPING, E.BROKE): S.COMPLETED,
     (S.STOPPING, E.FINISHED): S.COMPLETED,
@@ -142,5 +143,5 @@ def move(state: JobState, event: Event, *, ever_ran: bool) -> JobState:
         to = TABLE[state, event]
     except KeyError:
         raise IllegalTransition(f"A job that is {state} cannot take the event {event}.") from None
-    stopped = state is S.STOPPING or event is E.STOP_UNREACHABLE
+    stopped = state is S.STOPPING or event in (E.STOP, E.STOP_UNREACHABLE)
     return S.CANCELLED if stopped and to is S.COMPLETED and not ever_ran else to

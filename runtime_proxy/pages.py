@@ -295,7 +295,7 @@ def _standing_notice(route: Standing) -> Notice:
         emoji=route.emoji,
         colors=route.colors,
         state=route.state,
-        badge=f"{route.kind.upper()} · {words.state_name(route.state, batch=route.batch)}",
+        badge=f"{route.kind.upper()} · {words.state_name(route.state, completes=route.completes)}",
         links=(_space_link(f"{route.owner}/{route.name}", start=not route.is_coming),),
         facts=facts,
     )
@@ -325,7 +325,7 @@ def _told(route: Standing) -> tuple[str, str, tuple[str, ...]]:
         case JobState.FAILED:
             why = words.reason(route.reason_code, route.reason)
             return _("It failed"), why or _("It ended when it should not have."), ()
-        case JobState.COMPLETED if route.batch:
+        case JobState.COMPLETED if route.completes:
             return _("Completed"), _("The batch job has ended. Its log is on the Space's page."), ()
         case _ if route.state == ON_DEMAND:
             return _("Not started yet"), _("This Space runs when somebody starts it."), ()

@@ -20,6 +20,7 @@ from jobs.waiting import why_waiting
 from runtime_proxy.addresses import prefix_of
 from runtime_proxy.headers import Mount
 from runtime_proxy.recent import Fresh
+from spaces import words
 from spaces.models import Space
 
 SETTLED_SECONDS = 60.0  # running, or at rest: a notice tells of every change
@@ -53,7 +54,7 @@ class Standing:
     colors: tuple[str, str]  # of the README: from, to
     state: str
     kind: str = "cpu"
-    batch: bool = False
+    completes: bool = False  # whether its end is called completed
     worker_id: uuid.UUID | None = None
     worker_name: str = ""
     since: datetime | None = None
@@ -174,7 +175,7 @@ def _standing(
         colors=(space.color_from or "gray", space.color_to or "gray"),
         state=state,
         kind=job.requirement.kind if job else ("gpu" if "gpu" in space.topics else "cpu"),
-        batch=job is not None and job.mode == Job.Mode.BATCH,
+        completes=job is not None and words.completes(job),
         worker_id=worker.pk if worker else None,
         worker_name=worker.name if worker else "",
         since=since or (job.state_since if job else None),

@@ -47,10 +47,6 @@ class Run:
     job: Job
     moves: list[Move]
 
-    @property
-    def batch(self) -> bool:
-        return self.job.mode == Job.Mode.BATCH
-
 
 def runs(space: Space, *, user: User, before: int | None = None) -> list[Run]:
     """Return the newest runs of a Space, or those older than job seq `before`. Four queries, however many runs.
@@ -100,13 +96,13 @@ def _moves(job: Job, events: list[JobEvent], gpus: dict[object, str], reader: Re
         lasted = (event.at - since).total_seconds() if since is not None else None
         before = ""
         if lasted is not None and event.from_state and moved:
-            name = words.state_name(event.from_state, batch=job.mode == Job.Mode.BATCH)
+            name = words.state_name(event.from_state, completes=words.completes(job))
             before = f"{duration(lasted)} {words.within_sentence(name)}"
         moves.append(
             Move(
                 at=event.at,
                 state=event.to_state,
-                name=words.state_name(event.to_state, batch=job.mode == Job.Mode.BATCH),
+                name=words.state_name(event.to_state, completes=words.completes(job)),
                 before=before,
                 reason=_reason(event, reader),
                 actor=event.actor,

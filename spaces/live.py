@@ -202,7 +202,7 @@ async def _check(visit: Visit, *, now: bool = False) -> None:
 
 
 def read_state(space: Space) -> dict[str, Any]:
-    """Return the present state of a Space, whole, in codes: whoever draws it knows the reader's language. Few queries."""
+    """Return the present state of a Space, whole, and in codes: who draws it has a language. Four queries."""
     job = newest_job(space)
     lease = newest_lease(job)
     ails = ailment.of(job) if job is not None else None

@@ -152,7 +152,7 @@ def headline(job: Job, *, place: str, step: Step | None) -> str:
         if job.reason_code == SWITCHED_OFF:
             return _("GPU workers are switched off")
         return _("%(worker)s is not heard from") % {"worker": _worker(job)}
-    return words.state_name(state, batch=job.mode == Job.Mode.BATCH)
+    return words.state_name(state, completes=words.completes(job))
 
 
 def failure_headline(job: Job, *, step: Step | None) -> str:

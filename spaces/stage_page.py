@@ -48,9 +48,17 @@ def stage_context(page: SpacePage, user: Person) -> dict[str, Any]:
             return {**empty, "stage": "computing", **_on_the_way(job, steps=[]), **_excerpts(job)}
         return {**empty, "stage": "running", "ailment": ailment.of(job)}
     if state in (JobState.COMPLETED, JobState.CANCELLED):
+        done = state is JobState.COMPLETED and words.completes(job)
         told = "" if job.reason_code == "stopped" else words.reason(job.reason_code, job.reason)
         lines = _excerpt(job, "run") if job.mode == Job.Mode.BATCH else []
-        return {**empty, "stage": "idle", "reason": told, "excerpt": lines, "results": _results(page, job)}
+        return {
+            **empty,
+            "stage": "idle",
+            "done": done,
+            "reason": told,
+            "excerpt": lines,
+            "results": _results(page, job),
+        }
     if state is JobState.FAILED:
         return {**empty, "stage": "failed", **_failure(job), "results": _results(page, job)}
     if state is JobState.QUEUED:

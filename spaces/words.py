@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 ON_DEMAND = "ondemand"  # a Space without any job: it runs when somebody starts it
-STOPPED = "stopped"  # how people call a service that was stopped, whether it ever ran (completed) or not (cancelled)
+STOPPED = "stopped"  # how people call a job that was stopped, whether it ever ran (completed) or not (cancelled)
 
 STATE_NAMES: Mapping[str, _StrPromise] = {
     JobState.QUEUED: pgettext_lazy("state", "Queued"),
@@ -129,9 +129,14 @@ class Badge:
         return f"{self.kind} · {self.name}"
 
 
-def state_name(state: str, *, batch: bool = False) -> str:
-    """Return the word for a state. A service that is completed was stopped; only a batch job completes."""
-    key = STOPPED if state == JobState.COMPLETED and not batch else state
+def completes(job: Job) -> bool:
+    """Whether people call this job's end completed: a batch job's, unless it was stopped before it had computed all."""
+    return job.mode == job.Mode.BATCH and (job.stop_requested_at is None or job.exit_code == 0)
+
+
+def state_name(state: str, *, completes: bool = False) -> str:
+    """Return the word for a state. What is completed was stopped, but for a job of which `completes` is true."""
+    key = STOPPED if state == JobState.COMPLETED and not completes else state
     return str(STATE_NAMES.get(key, state))
 
 
@@ -139,7 +144,7 @@ def badge(job: Job | None, *, kind: str) -> Badge:
     """Return the badge of a Space whose newest job is `job`; `kind` is "gpu" or "cpu"."""
     if job is None:
         return Badge(state=ON_DEMAND, kind=kind.upper(), name=state_name(ON_DEMAND))
-    return Badge(state=job.state, kind=kind.upper(), name=state_name(job.state, batch=job.mode == job.Mode.BATCH))
+    return Badge(state=job.state, kind=kind.upper(), name=state_name(job.state, completes=completes(job)))
 
 
 def needs(requirement: Needs, *, worker: str = "") -> str:

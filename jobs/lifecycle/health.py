@@ -26,7 +26,7 @@ _CODES = {"no_answer": SILENT, "paused": "app_frozen", "gpu_lost": "app_lost_gpu
 
 
 def note_health(job: Job, lease: Lease, data: Mapping[str, Any], *, seq: int) -> None:
-    """Write what a worker says of a running app's health, where it is news. The caller's transaction has the job locked.
+    """Write what a worker says of a running app's health, where it is news. Within the caller's transaction and lock.
 
     A worker that comes back says once how each app is that it found, often before we take the app for running again.
     """

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractBaseUser
     from django.utils.safestring import SafeString
 
+    from jobs.models import Job
+
 register = template.Library()
 
 register.filter("duration", durations.duration)
@@ -38,9 +40,10 @@ def badge(value: words.Badge) -> SafeString:
 
 
 @register.simple_tag
-def state_badge(state: str, batch: bool = False) -> SafeString:
-    """Draw a badge with the state's word alone."""
-    return format_html('<span class="badge s-{}">{}{}</span>', state, icon(state), words.state_name(state, batch=batch))
+def job_badge(job: Job) -> SafeString:
+    """Draw a badge with the word for a job's state alone."""
+    name = words.state_name(job.state, completes=words.completes(job))
+    return format_html('<span class="badge s-{}">{}{}</span>', job.state, icon(job.state), name)
 
 
 @register.simple_tag

@@ -55,6 +55,9 @@ def test_a_stopped_job_is_completed_if_it_ever_ran_and_cancelled_otherwise() -> 
     assert move(JobState.STOPPING, Event.STOPPED, ever_ran=True) is JobState.COMPLETED
     assert move(JobState.STOPPING, Event.STOPPED, ever_ran=False) is JobState.CANCELLED
     assert move(JobState.BUILDING, Event.STOP_UNREACHABLE, ever_ran=False) is JobState.CANCELLED
+    for event in (Event.STOP, Event.STOP_UNREACHABLE):
+        assert move(JobState.QUEUED, event, ever_ran=True) is JobState.COMPLETED
+        assert move(JobState.QUEUED, event, ever_ran=False) is JobState.CANCELLED
 
 
 def test_only_running_is_shown_as_running_and_silence_ends_that() -> None:

@@ -100,6 +100,17 @@ def test_a_serving_job_that_its_worker_hands_back_is_queued_uncounted_and_may_ru
     assert must_claim(WorkerFactory.create(), "k2").job == trip.job
 
 
+@pytest.mark.parametrize("at", ["running", "unavailable"])
+def test_a_job_that_ran_and_was_handed_back_ends_as_one_that_ran_when_it_is_stopped_in_the_line(at: str) -> None:
+    trip = journey(at)
+    trip.report("declined", reason="paused", detail="The owner of this machine needs it now.")
+
+    trip.stop()
+
+    assert trip.state == "completed"
+    assert trip.beat() == [(str(trip.lease.pk), "remove")]
+
+
 @pytest.mark.parametrize("at", COMING)
 def test_a_coming_job_is_stopping_after_a_stop(at: str) -> None:
     trip = journey(at)

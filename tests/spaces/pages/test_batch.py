@@ -49,6 +49,35 @@ def test_a_good_end_is_completed_with_the_end_of_its_log(alice: Client, attempt:
     assert "score: 42" in text
 
 
+@pytest.mark.parametrize("handed_back", [False, True], ids=["while it computes", "after it was handed back"])
+def test_one_that_was_stopped_is_called_stopped_and_not_completed(
+    alice: Client, attempt: runs.Attempt, handed_back: bool
+) -> None:
+    attempt.to_running()
+    if handed_back:
+        attempt.report("declined", reason="paused")
+    alice.post("/spaces/alice/bench/stop")
+    if not handed_back:
+        attempt.report("stopped")
+
+    assert Job.objects.get().state == "completed", "it ran"
+    for tab in ("", "activity/", "results/"):
+        text = alice.get(f"/spaces/alice/bench/{tab}").content.decode()
+        assert "CPU · Stopped" in text
+        assert "Completed" not in text and "It is done" not in text
+
+
+def test_one_that_had_computed_all_before_the_stop_came_through_is_completed(
+    alice: Client, attempt: runs.Attempt
+) -> None:
+    attempt.to_running()
+    alice.post("/spaces/alice/bench/stop")
+
+    attempt.report("exited", code=0, oom_killed=False)
+
+    assert "CPU · Completed" in page(alice)
+
+
 def test_a_bad_end_is_failed_with_the_end_of_its_log(alice: Client, attempt: runs.Attempt) -> None:
     attempt.to_running().write("run", "Traceback: no such file\n").report("exited", code=3, oom_killed=False)
 
