@@ -1,4 +1,4 @@
-"""Where builds get what a repository does not bring itself: base images, Python packages, Debian packages.
+"""Builds: where they get what a repository does not bring itself (base images, packages), and what they may use.
 
 For machines that reach no public registry or index. What is said here counts for Dockerfiles that the worker makes; a
 repository's own Dockerfile is built as it is.
@@ -16,6 +16,7 @@ from gpu_worker.errors import ConfigError
 PUBLIC_PYTHON_IMAGE = "python:{version}-slim"
 DEFAULT_PYTHON = "3.11"  # where the README names none
 VERSION = "{version}"
+DEFAULT_PIDS = 4096
 _IMAGE = re.compile(r"[a-z0-9][\w.:/@-]{0,511}", re.ASCII)
 
 
@@ -28,7 +29,7 @@ class BuildSettings:
     pip_config: Path | None = None
     """A pip.conf: another index, for example."""
     apt_sources: Path | None = None
-    """A sources.list that replaces the image's own."""
+    """A sources.list, or a file of the newer format that ends in .sources; it replaces the image's own."""
 
     def python_image_for(self, version: str) -> str:
         return self.python_image.replace(VERSION, version)
@@ -52,7 +53,18 @@ def load(values: Mapping[str, str], *, base_image: str) -> BuildSettings:
         python_image=image,
         pip_config=_file(values, "OPENFACE_PIP_CONFIG"),
         apt_sources=_file(values, "OPENFACE_APT_SOURCES"),
+        memory_mib=_count(values, "BUILD_MEMORY_MIB", lowest=64, highest=16 * 1024 * 1024),
+        pids=_count(values, "BUILD_PIDS", lowest=16, highest=4_194_304) or DEFAULT_PIDS,
     )
+
+
+def _count(values: Mapping[str, str], name: str, *, lowest: int, highest: int) -> int | None:
+    text = values.get(name)
+    if text is None:
+        return None
+    if not text.isdecimal() or not lowest <= int(text) <= highest:
+        raise ConfigError(f"{name} is {text!r}; it is a whole number from {lowest} to {highest}.")
+    return int(text)
 
 
 def _file(values: Mapping[str, str], name: str) -> Path | None:

@@ -1,7 +1,8 @@
 """Git LFS: put the objects in the place of their pointers, or say which of them cannot be had.
 
-git-lfs does the work; what is decided here is whether there is any, whether it fits, and whether it was done: a build
-must never take a pointer's text for a model.
+git-lfs brings the objects; what is decided here is whether there are any, whether they fit, and whether all came: a
+build must never take a pointer's text for a model. The size that a pointer tells is a claim of whoever pushed it, so
+nothing is done for its sake, no room made least of all, before the server has said the same.
 """
 
 from __future__ import annotations
@@ -9,33 +10,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_worker.disk import ensure_room
 from gpu_worker.errors import JobFailed
 from gpu_worker.git import LFS_TIMEOUT_SECONDS, Git
-from gpu_worker.source_limits import LARGEST_POINTER, MIB, Budget, Tree
+from gpu_worker.lfs_placing import Pointer, place
+from gpu_worker.lfs_server import sizes_on_server
+from gpu_worker.source_limits import LARGEST_POINTER, LFS_FOLDER, MIB, Budget, Tree
 
 _POINTER = re.compile(
-    rb"version https://(?:git-lfs|hawser)\.github\.com/spec/v1\n(?:.*\n)*?"
+    rb"version https://(?:git-lfs|hawser)\.github\.com/spec/v1\n(?P<more>(?:.*\n)*?)"
     rb"oid sha256:(?P<oid>[0-9a-f]{64})\nsize (?P<size>\d{1,18})\n"
 )
-# git-lfs refuses to write files where it is not installed as a filter; only for its own checkout it is.
-_INSTALLED = {
-    "filter.lfs.clean": "git-lfs clean -- %f",
-    "filter.lfs.smudge": "git-lfs smudge -- %f",
-    "filter.lfs.process": "git-lfs filter-process",
-    "filter.lfs.required": "true",
-}
 _MISSING = re.compile(rb"\[404\]|HTTP 404|does not exist|not found")
-
-
-@dataclass(frozen=True)
-class Pointer:
-    path: str
-    oid: str
-    size: int
 
 
 def pull_lfs(git: Git, revision: str, tree: Tree, budget: Budget) -> None:
@@ -47,7 +35,7 @@ def pull_lfs(git: Git, revision: str, tree: Tree, budget: Budget) -> None:
     pointers = _pointers(git, tree.small)
     if not pointers:
         return
-    objects = {pointer.oid: pointer.size for pointer in pointers}
+    _refuse_extended(pointers)
     written = sum(pointer.size for pointer in pointers)  # an object under many names is written as often
     budget.take_lfs(written, len(pointers))
     if git.run("lfs", "version", read=lambda data: None) != 0:
@@ -55,19 +43,46 @@ def pull_lfs(git: Git, revision: str, tree: Tree, budget: Budget) -> None:
             "git_lfs_missing",
             f"{pointers[0].path} is kept in Git LFS, and this worker has no git-lfs.",
         )
-    ensure_room(git.tree, sum(objects.values()) + written)  # git-lfs keeps a copy until we are through
-    git.say(f"Fetching {len(objects)} Git LFS objects, {sum(objects.values()) / MIB:.1f} MiB")
+    sizes = _proven(git, pointers)
+    ensure_room(git.tree, written)
+    git.say(f"Fetching {len(sizes)} Git LFS objects, {sum(sizes.values()) / MIB:.1f} MiB")
+    watch = budget.watch_lfs(git)
     fetched = git.run_through_outages(
-        "lfs", "fetch", "--include=", "--exclude=", "origin", revision, timeout_seconds=LFS_TIMEOUT_SECONDS
+        *("lfs", "fetch", "--include=", "--exclude=", "origin", revision),
+        watch=watch,
+        timeout_seconds=LFS_TIMEOUT_SECONDS,
     )
-    missing, reason = fetched != 0 and git.said(_MISSING), git.last_words(but="error: failed to fetch some objects")
-    git.run("lfs", "checkout", timeout_seconds=LFS_TIMEOUT_SECONDS, settings=_INSTALLED)
-    left = _pointers(git, [pointer.path for pointer in pointers])
+    watch()  # what came since it looked last
+    left = place(git.tree, git.repository / LFS_FOLDER / "objects", pointers)
     if left:
-        raise _incomplete(left, missing=missing or fetched == 0, reason=reason)
+        missing = fetched == 0 or git.said(_MISSING)
+        raise _incomplete(left, missing=missing, reason=git.last_words(but="error: failed to fetch some objects"))
 
 
-def _incomplete(left: list[Pointer], *, missing: bool, reason: str) -> JobFailed:
+def _refuse_extended(pointers: list[Pointer]) -> None:
+    """What passed a program of its author's before it became an object would have to pass it again, backwards."""
+    for pointer in pointers:
+        if pointer.extended:
+            raise JobFailed("source_failed", f"{pointer.path} needs an extension of Git LFS; workers have none.")
+
+
+def _proven(git: Git, pointers: list[Pointer]) -> dict[str, int]:
+    """The sizes of the pointers' objects, as the server has them. Raises JobFailed where one is not there, or other."""
+    sizes = sizes_on_server(git.access, git.around, {pointer.oid: pointer.size for pointer in pointers})
+    missing = [pointer for pointer in pointers if pointer.oid not in sizes]
+    if missing:
+        raise _incomplete(missing, missing=True)
+    for pointer in pointers:
+        if pointer.size != sizes[pointer.oid]:
+            raise JobFailed(
+                "source_failed",
+                f"{pointer.path}: its Git LFS pointer tells a size of {pointer.size} bytes, and the object on the "
+                f"server has {sizes[pointer.oid]}.",
+            )
+    return sizes
+
+
+def _incomplete(left: list[Pointer], *, missing: bool, reason: str = "") -> JobFailed:
     first = left[0]
     what = f"{first.path}" + (f" and {len(left) - 1} more" if len(left) > 1 else "")
     if missing:
@@ -98,7 +113,9 @@ def _pointer(tree: Path, path: str) -> Pointer | None:
             match = _POINTER.match(content.read(LARGEST_POINTER))
     except OSError:
         return None
-    return None if match is None else Pointer(path, match["oid"].decode(), int(match["size"]))
+    if match is None:
+        return None
+    return Pointer(path, match["oid"].decode(), int(match["size"]), extended=b"ext-" in match["more"])
 
 
 def _no_link(path: str, flags: int) -> int:

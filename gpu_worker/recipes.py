@@ -56,7 +56,7 @@ def _lines(plan: AppPlan, settings: BuildSettings, port: int, secrets: frozenset
         yield "ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore"
         yield "ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility"  # older container toolkits give only the latter unasked
     if plan.system_packages:
-        yield _install_system_packages(plan, secrets)
+        yield _install_system_packages(plan, settings.apt_sources)
     yield f"RUN {_MAKE_USER}"
     yield f"WORKDIR {APP}"
     if plan.names_files:
@@ -76,11 +76,13 @@ def _lines(plan: AppPlan, settings: BuildSettings, port: int, secrets: frozenset
 _COPY_ALL = f"COPY --chown={USER}:{USER} . ."
 
 
-def _install_system_packages(plan: AppPlan, secrets: frozenset[str]) -> str:
+def _install_system_packages(plan: AppPlan, sources: Path | None) -> str:
     mount, options = "", ""
-    if APT_SOURCES in secrets:
-        mount = f"--mount=type=secret,id={APT_SOURCES} "
-        options = f" -o Dir::Etc::sourcelist=/run/secrets/{APT_SOURCES} -o Dir::Etc::sourceparts=-"
+    if sources is not None:
+        # apt tells its two formats apart by this ending, and so by nothing else
+        place = f"/run/secrets/{APT_SOURCES}" + (".sources" if sources.suffix == ".sources" else "")
+        mount = f"--mount=type=secret,id={APT_SOURCES},target={place} "
+        options = f" -o Dir::Etc::sourcelist={place} -o Dir::Etc::sourceparts=-"
     names = " ".join(map(shlex.quote, plan.system_packages))
     return (
         f"RUN {mount}apt-get{options} update && "

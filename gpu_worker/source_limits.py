@@ -14,6 +14,7 @@ _LINE = re.compile(rb"(?P<mode>\d{6}) \w+ (?P<id>[0-9a-f]{40,64}) +(?P<size>\d+|
 _GITLINK, _FILES = b"160000", (b"100644", b"100755")
 # Bytes of a Git LFS pointer: its three lines cannot be shorter, and the specification lets none be longer.
 SMALLEST_POINTER, LARGEST_POINTER = 120, 1024
+LFS_FOLDER = "lfs"  # of git-lfs in a repository
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,19 @@ class Budget:
         """For a fetch: ends it when what arrives is larger than all that may be left of it."""
 
         def look() -> None:
-            if git.packed_bytes() > self.limits.mib * MIB:
+            if git.stored_bytes() > self.limits.mib * MIB:
                 raise _too_large(f"What git sends of the repository has more than {self.limits.mib} MiB")
+
+        return look
+
+    def watch_lfs(self, git: Git) -> Callable[[], None]:
+        """For a download of objects: git-lfs takes whatever arrives, and more of a tree than what was counted."""
+
+        def look() -> None:
+            if git.stored_bytes(LFS_FOLDER) > self.limits.lfs_mib * MIB:
+                raise _too_large(
+                    f"What arrives of the repository's Git LFS objects has more than {self.limits.lfs_mib} MiB"
+                )
 
         return look
 

@@ -1,18 +1,24 @@
 #!/usr/bin/env python3
-"""Make a small base image with Python out of this machine's own files, for engines that reach no registry.
+"""Make a base image with Python out of what this machine has, for engines that reach no registry.
 
     scripts/make_base_image.py [TAG]
+    scripts/make_base_image.py --debian [TAG]
 
-The image holds this machine's Python with its standard library and pip, the shared libraries these need, busybox for a
-shell, and this machine's certificate authorities. It stands in for python:3-slim under a name of its own: there is no
-apt and no useradd in it.
+The first is quick and small: this machine's Python with its standard library and pip, the shared libraries these need,
+busybox for a shell, and this machine's certificate authorities. It stands in for python:3-slim under a name of its own:
+there is no apt and no useradd in it.
+
+The second is a whole small Debian of this machine's release, with Python, pip and apt, for repositories that ask for
+Debian packages. It is made by mmdebstrap from the package mirror that this machine's own apt uses, in a minute or two.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,6 +29,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 DEFAULT_TAG = f"openface-local/python:{platform.python_version()}"
+DEBIAN_PACKAGES = ("python3", "python3-pip", "python-is-python3", "ca-certificates")
 BUSYBOX = Path("/bin/busybox")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 # Of the standard library: what no app at run time asks for. EXTERNALLY-MANAGED would forbid pip to install.
@@ -48,19 +55,58 @@ class CannotMake(RuntimeError):
 
 
 def main() -> int:
-    tag = sys.argv[1] if len(sys.argv) > 1 else DEFAULT_TAG
+    parser = argparse.ArgumentParser(description="Make a base image with Python out of what this machine has.")
+    parser.add_argument("--debian", action="store_true", help="a whole small Debian with apt, made by mmdebstrap")
+    parser.add_argument("tag", nargs="?", help="the image's name")
+    asked = parser.parse_args()
     try:
-        with tempfile.TemporaryDirectory(prefix="openface-base-image-") as directory:
-            root = Path(directory)
-            add_shell(root)
-            add_python(root)
-            add_system_files(root)
-            hand_to_engine(root, tag)
+        tag = asked.tag or (f"openface-local/debian:{release()}" if asked.debian else DEFAULT_TAG)
+        if asked.debian:
+            import_debian(tag)
+        else:
+            import_own_files(tag)
     except (CannotMake, OSError) as error:
         print(f"no base image: {error}", file=sys.stderr)
         return 1
     print(tag)
     return 0
+
+
+def import_own_files(tag: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="openface-base-image-") as directory:
+        root = Path(directory)
+        add_shell(root)
+        add_python(root)
+        add_system_files(root)
+        hand_to_engine(
+            ["tar", "-C", str(root), "--numeric-owner", "--owner=0", "--group=0", "-c", "."], tag, kind="local"
+        )
+
+
+def import_debian(tag: str) -> None:
+    if shutil.which("mmdebstrap") is None:
+        raise CannotMake("mmdebstrap is needed: apt-get install mmdebstrap")
+    hooks = [
+        'rm -f "$1"/usr/lib/python3*/EXTERNALLY-MANAGED',  # the image is one app's, so pip may install into it
+        *([f"copy-in {shlex.quote(str(CERTIFICATES))} {CERTIFICATES.parent}"] if CERTIFICATES.exists() else []),
+    ]
+    hand_to_engine(
+        [
+            *("mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(DEBIAN_PACKAGES)}"),
+            *(f"--customize-hook={hook}" for hook in hooks),
+            *(release(), "-"),
+        ],
+        tag,
+        kind="debian",
+    )
+
+
+def release() -> str:
+    """This machine's Debian, by its name."""
+    name = platform.freedesktop_os_release().get("VERSION_CODENAME")
+    if name is None:
+        raise CannotMake("this machine is not a Debian")
+    return name
 
 
 def add_shell(root: Path) -> None:
@@ -114,22 +160,24 @@ def add_system_files(root: Path) -> None:
     root.chmod(0o755)
 
 
-def hand_to_engine(root: Path, tag: str) -> None:
+def hand_to_engine(tree: list[str], tag: str, *, kind: str) -> None:
+    """Make the image of what the command *tree* writes: a tar file of the whole root."""
     described = (
         "ENV PATH=/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin PYTHONUNBUFFERED=1",
         f"ENV SSL_CERT_FILE={CERTIFICATES} PIP_CERT={CERTIFICATES} PIP_ROOT_USER_ACTION=ignore",
-        "LABEL openface.base-image=local",
+        f"LABEL openface.base-image={kind}",
         'CMD ["python3"]',
     )
     changes = [word for line in described for word in ("--change", line)]
-    with subprocess.Popen(
-        ["tar", "-C", str(root), "--numeric-owner", "--owner=0", "--group=0", "-c", "."], stdout=subprocess.PIPE
-    ) as tar:
+    with subprocess.Popen(tree, stdout=subprocess.PIPE) as tar:
         result = subprocess.run(
             ["docker", "import", *changes, "-", tag], stdin=tar.stdout, capture_output=True, text=True, check=False
         )
-    if result.returncode or tar.returncode:
+    if result.returncode:
         raise CannotMake(f"docker import said: {result.stderr.strip() or 'nothing'}")
+    if tar.returncode:
+        subprocess.run(["docker", "image", "rm", tag], capture_output=True, check=False)  # half of a root
+        raise CannotMake(f"{tree[0]} failed")
 
 
 def shared_libraries(programs: Iterable[Path]) -> list[Path]:

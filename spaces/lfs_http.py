@@ -22,7 +22,7 @@ from django.conf import settings
 from spaces.forge import get_forge
 from spaces.forge.base import Repository
 from spaces.forge.errors import ForgeError, NotFound, Unavailable
-from spaces.http_exchange import Body, Gone, Header, Message, Send, head, say, send_chunk, while_wanted
+from spaces.http_exchange import Body, Gone, Header, Message, Send, head, header, say, send_chunk, while_wanted
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +34,7 @@ TRANSFER_SECONDS = 4 * 3600.0  # of one object, however fast
 
 _OBJECT = re.compile(r"info/lfs/objects/(?P<oid>[0-9a-f]{64})\Z")
 _OID = re.compile(r"[0-9a-f]{64}\Z")
+_FROM = re.compile(rb"bytes=(?P<first>[1-9]\d{0,17})-")  # all that git-lfs asks for: the rest of what broke off
 
 _slots = asyncio.Semaphore(CONCURRENT)  # never waited for, so it belongs to no event loop
 
@@ -141,15 +142,29 @@ async def _transfer(scope: Message, send: Send, repo: Repository, oid: str) -> N
         return await _answer(send, 404, {"message": str(problem)})
     except ForgeError as problem:
         return await _answer(send, 503, {"message": str(problem)}, [(b"retry-after", b"5")])
-    facts = [(b"content-type", b"application/octet-stream"), (b"content-length", str(sizes[oid]).encode())]
-    await send(head(200, facts))
+    size, first = sizes[oid], _first_wanted(scope)
+    if first and first >= size:
+        return await _answer(send, 416, {"message": "There is no more."}, [(b"content-range", b"bytes */%d" % size)])
+    facts = [(b"content-type", b"application/octet-stream"), (b"content-length", b"%d" % (size - first))]
+    if first:
+        facts.append((b"content-range", b"bytes %d-%d/%d" % (first, size - 1, size)))
+    await send(head(206 if first else 200, facts))
     if scope["method"] == "HEAD":
         return await send_chunk(send, b"", more=False)
     # An error from here on breaks the answer off: the length was promised, so the client sees that it is not whole.
     async with asyncio.timeout(TRANSFER_SECONDS), aclosing(_generator(repo, oid)) as chunks:
+        skip = first  # a forge tells objects from their beginning; what matters is the way to the worker
         async for chunk in chunks:
-            await send_chunk(send, chunk, more=True)
+            if skip < len(chunk):
+                await send_chunk(send, chunk[skip:], more=True)
+            skip = max(0, skip - len(chunk))
     await send_chunk(send, b"", more=False)
+
+
+def _first_wanted(scope: Message) -> int:
+    """The byte from which on a download goes on; 0: the whole object, also where a range of another kind is wanted."""
+    wanted = _FROM.fullmatch(header(scope, b"range"))
+    return int(wanted["first"]) if wanted and scope["method"] == "GET" else 0
 
 
 def _generator(repo: Repository, oid: str) -> Any:

@@ -26,7 +26,7 @@ from gpu_worker.protocol import Claim
 from tests.gpu_worker.schemas import golden
 
 PYTHON_IMAGE = f"openface-local/python:{platform.python_version()}"
-_MAKE_IMAGE = Path(__file__).parents[2] / "scripts" / "make_base_image.py"
+MAKE_IMAGE = Path(__file__).parents[2] / "scripts" / "make_base_image.py"
 
 
 @functools.cache
@@ -34,7 +34,7 @@ def python_image() -> str:
     """The name of a base image with Python and pip, made of this machine's own files where it is not there yet."""
     there = subprocess.run(["docker", "image", "inspect", PYTHON_IMAGE], capture_output=True, check=False)
     if there.returncode != 0:
-        subprocess.run([sys.executable, str(_MAKE_IMAGE), PYTHON_IMAGE], capture_output=True, check=True)
+        subprocess.run([sys.executable, str(MAKE_IMAGE), PYTHON_IMAGE], capture_output=True, check=True)
     return PYTHON_IMAGE
 
 

@@ -265,7 +265,8 @@ def test_base_image_index_and_sources_are_the_owner_s(repository: Repository, tm
 
     lines = dockerfile(plan)
     assert lines[0] == "FROM registry.lan/python:3.12"
-    assert lines[3].startswith("RUN --mount=type=secret,id=openface-apt-sources apt-get -o Dir::Etc::sourcelist=")
+    secret = "id=openface-apt-sources,target=/run/secrets/openface-apt-sources"
+    assert lines[3].startswith(f"RUN --mount=type=secret,{secret} apt-get -o Dir::Etc::sourcelist=/run/secrets/")
     mount = "--mount=type=secret,id=openface-pip-config,target=/etc/pip.conf"
     assert f"RUN {mount} pip install 'gradio[oauth]' spaces" in lines
     assert plan.recipe is not None

@@ -146,25 +146,3 @@ def test_debian_packages_on_a_base_image_without_apt_are_a_sentence(tmp_path: Pa
 
     assert failure.value.reason == "build_failed"
     assert failure.value.detail == "The base image has no apt-get, which the build needs for Debian packages."
-
-
-@pytest.mark.index
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("sdk", "version", "app"),
-    [
-        ("gradio", "5.49.1", "import gradio as gr\ngr.Interface(lambda name: name, 'text', 'text').launch()\n"),
-        ("streamlit", "1.40.0", "import streamlit as st\nst.title('Hello')\n"),
-    ],
-)
-def test_the_real_frameworks_run(plane: ControlPlane, worker: WorkerProcess, sdk: str, version: str, app: str) -> None:
-    revision = make_repository(plane.git_root, sdk, {"app.py": app})
-
-    job = plane.queue_job(sdk, revision, sdk=sdk, sdk_version=version)
-
-    eventually(lambda: plane.state(job) in ("running", "failed"), seconds=800, what="running")
-    lease = plane.lease_of(job)
-    assert lease is not None and lease.state == "running", lease and (lease.events, lease.logs)
-    status, page = ask(worker, lease.id)
-    assert status == 200
-    assert sdk.encode() in page.lower()

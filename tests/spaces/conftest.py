@@ -19,7 +19,8 @@ from spaces import git_http, launch
 from spaces.models import LocalRepository
 from tests.factories import WorkerFactory
 from tests.spaces.git_server import Claimed
-from tests.spaces.repositories import make_space, space_of
+from tests.spaces.repositories import make_repository, make_space, space_of
+from tests.spaces.trees import commit_tree
 
 
 @pytest.fixture(autouse=True)
@@ -80,3 +81,15 @@ def claimed() -> Callable[..., Claimed]:
         return Claimed(worker, claim.lease)
 
     return claim
+
+
+@pytest.fixture
+def app(claimed: Callable[..., Claimed]) -> Callable[..., Claimed]:
+    """Makes a job of alice/app (private) whose tree is what is given; submodules are Links."""
+
+    def make(**tree: object) -> Claimed:
+        row = make_repository("alice/app", files=None, visibility="private")
+        commit_tree(row, {"app.py": "print()\n", **{name.replace("__", "."): what for name, what in tree.items()}})
+        return claimed("alice/app", repository=row)
+
+    return make
