@@ -30,6 +30,10 @@ class BuildSettings:
     """A pip.conf: another index, for example."""
     apt_sources: Path | None = None
     """A sources.list, or a file of the newer format that ends in .sources; it replaces the image's own."""
+    memory_mib: int | None = None
+    """What the steps of all builds may have together; None: half of the machine's."""
+    pids: int = DEFAULT_PIDS
+    """Likewise, of processes and threads."""
 
     def python_image_for(self, version: str) -> str:
         return self.python_image.replace(VERSION, version)
