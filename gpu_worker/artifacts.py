@@ -196,6 +196,7 @@ class _Delivery:
         say = self._job.say
         if results.files:
             say(f"results: delivering {_count(results)}")
+            self._job.tell("delivering", files=len(results.files), bytes=results.size)
         elif not results.skipped:
             say("results: none")
         for one in results.skipped[:TOLD_PATHS]:

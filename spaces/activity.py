@@ -8,7 +8,7 @@ from datetime import datetime
 
 from django.db.models import Count
 
-from jobs import ailing
+from jobs import ailing, delivery
 from jobs.models import Job, JobEvent, Reservation
 from spaces import overuse, words
 from spaces.access import visible_spaces
@@ -19,7 +19,7 @@ from spaces.why import Reader
 
 RUNS_SHOWN = 20
 # What a person should read in the history although the state stays the same.
-TOLD_WITHOUT_A_MOVE = frozenset({"placed", overuse.EVENT, ailing.EVENT})
+TOLD_WITHOUT_A_MOVE = frozenset({"placed", overuse.EVENT, ailing.EVENT, delivery.EVENT})
 
 
 @dataclass(frozen=True)

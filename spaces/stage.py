@@ -9,6 +9,7 @@ from typing import Literal
 
 from django.utils.translation import gettext as _
 
+from jobs.delivery import Delivery
 from jobs.models import Job
 from jobs.states import JobState
 from jobs.switch import SWITCHED_OFF
@@ -74,7 +75,7 @@ def last_time(job: Job) -> LastTime:
     )
 
 
-def path(job: Job, *, now: datetime, last: LastTime) -> list[PathStep]:
+def path(job: Job, *, now: datetime, last: LastTime, bringing: Delivery | None = None) -> list[PathStep]:
     """Return the five steps, each with what it took, takes, or took last time."""
     state = JobState(job.state)
     at = PATH.index(state) if state in PATH else 0
@@ -90,16 +91,20 @@ def path(job: Job, *, now: datetime, last: LastTime) -> list[PathStep]:
                 note = job.worker.name
         elif standing == "current":
             note, progress = _current(step, (now - job.state_since).total_seconds(), last)
+            if bringing is not None:
+                note, progress = _("delivering its results"), round(100 * bringing.share, 1)
         else:
             note = _todo(step, last)
         steps.append(PathStep(step.value, words.state_name(step), note, standing, progress))
     return steps
 
 
-def figures(job: Job, *, now: datetime, last: LastTime) -> list[Figure]:
+def figures(job: Job, *, now: datetime, last: LastTime, bringing: Delivery | None = None) -> list[Figure]:
     """Return the figures beside the headline. A forecast is shown only where the last time gives one."""
     state = JobState(job.state)
     passed = (now - job.state_since).total_seconds()
+    if bringing is not None and state is not JobState.UNAVAILABLE:
+        return [Figure(_("Delivering for"), (now - bringing.since).total_seconds(), ticking=True)]
     if state is JobState.QUEUED:
         shown = [Figure(_("Waiting for"), (now - job.queued_at).total_seconds(), ticking=True)]
         if last.build is not None and last.start is not None:
@@ -129,9 +134,14 @@ def figures(job: Job, *, now: datetime, last: LastTime) -> list[Figure]:
     return []
 
 
-def headline(job: Job, *, place: str, step: Step | None) -> str:
-    """Return the one sentence of the stage. `place` is the place in the line in words, empty when not known."""
+def headline(job: Job, *, place: str, step: Step | None, bringing: Delivery | None = None) -> str:
+    """Return the one sentence of the stage. `place` is the place in the line in words, empty when not known.
+
+    `bringing`: the job has computed, or was stopped, and its results are on their way.
+    """
     state = JobState(job.state)
+    if bringing is not None and state is not JobState.UNAVAILABLE:
+        return _("Delivering its results")
     if state is JobState.QUEUED:
         if job.blocked_by_id is not None:
             return _("The run before this one is stopping")

@@ -9,13 +9,14 @@ from django.utils.translation import gettext as _
 
 from jobs import line, logs
 from jobs.clock import database_now
+from jobs.delivery import Delivery, delivery
 from jobs.line import COUNTED_PLACES
 from jobs.models import Job, LogChunk
 from jobs.states import JobState
 from jobs.waiting import why_waiting
 from spaces import advice, ailment, build_steps, log_lines, results, stage, topics, why, words
 from spaces.access import visible_spaces
-from spaces.durations import ordinal
+from spaces.durations import file_size, ordinal
 from spaces.space_page import Person, SpacePage, newest_lease
 from spaces.why import Reader
 
@@ -88,12 +89,25 @@ def _results(page: SpacePage, job: Job) -> results.Shown | None:
 def _on_the_way(job: Job, *, steps: list[build_steps.Step]) -> dict[str, Any]:
     now = database_now()
     last = stage.last_time(job)
+    bringing = delivery(job)
     return {
-        "headline": stage.headline(job, place="", step=build_steps.current(steps)),
+        "headline": stage.headline(job, place="", step=build_steps.current(steps), bringing=bringing),
         "reason": words.reason(job.reason_code, job.reason),
         "port": job.spec.get("app_port") if job.state == JobState.STARTING else None,
-        "figures": stage.figures(job, now=now, last=last),
-        "path": stage.path(job, now=now, last=last),
+        "figures": stage.figures(job, now=now, last=last, bringing=bringing),
+        "path": stage.path(job, now=now, last=last, bringing=bringing),
+        "arrived": _arrived(bringing) if bringing is not None else "",
+    }
+
+
+def _arrived(bringing: Delivery) -> str:
+    if not bringing.files:  # its worker did not say
+        return str(words.REASONS["delivering"])
+    return _("It has ended. %(here)d of %(all)d files are here, %(size_here)s of %(size)s.") % {
+        "here": bringing.files_here,
+        "all": bringing.files,
+        "size_here": file_size(bringing.size_here),
+        "size": file_size(bringing.size),
     }
 
 

@@ -70,6 +70,7 @@ REASONS: Mapping[str, _StrPromise] = {
     "claim_answer_lost": gettext_lazy("The worker does not have it; it goes back to the line."),
     "container_lost": gettext_lazy("Its container is gone from the worker."),
     "vram_exceeded": gettext_lazy("It uses more GPU memory than it reserved."),
+    "delivering": gettext_lazy("It has ended, and its results are being delivered."),
     "app_well": gettext_lazy("It answers again."),
     "app_silent": gettext_lazy("Nothing answers on its port."),
     "app_frozen": gettext_lazy("Its container is paused on the machine."),

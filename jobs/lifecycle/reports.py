@@ -16,6 +16,7 @@ from jobs import cuda
 from jobs import logs as log_rows
 from jobs.clock import database_now
 from jobs.errors import EventGap, IllegalTransition, SupersededSession
+from jobs.lifecycle.delivering import note_delivering
 from jobs.lifecycle.health import note_health
 from jobs.lifecycle.transition import Cause, lock_job, move, own_lease, write_event
 from jobs.models import Job, Lease
@@ -170,6 +171,9 @@ def _check_session(worker_id: uuid.UUID, session: int) -> None:
 def _apply(job: Job, lease: Lease, report: Report, *, now: datetime) -> None:
     if report.kind == "health":
         note_health(job, lease, report.data, seq=report.seq)  # it moves nothing
+        return
+    if report.kind == "delivering":
+        note_delivering(job, lease, report.data, seq=report.seq)  # nor does this
         return
     event = _event(job, report)
     cause = _cause(lease, report)

@@ -19,7 +19,8 @@ from jobs.states import ACTIVE, COMING, FINAL, SERVING, Event, JobState
 MARGIN_MIB = 512
 SUBMITTED = "submitted"
 PLACED = "placed"  # an operator gave a queued job other needs
-HEALTH = "app_health"  # a running app fell ill, or is well again
+# A running app fell ill or is well again; a batch job has ended and brings its results.
+TOLD = ("app_health", "delivering")
 TOWARDS_STOPPED = (JobState.STOPPING, JobState.COMPLETED, JobState.CANCELLED)
 HANDED_BACK = (Event.DECLINED, Event.LOST, Event.CUT_OFF, Event.STOPPED)
 
@@ -108,7 +109,7 @@ class History:
                 assert event["from"] == to == self.states.get(job) == JobState.QUEUED, f"{event} of what does not wait"
                 self.last[job] = name
                 continue
-            if name == HEALTH:
+            if name in TOLD:
                 assert event["from"] == to == self.states.get(job), f"{event} moved a job"
                 continue
             if name == SUBMITTED:

@@ -86,6 +86,8 @@ def test_every_regular_file_arrives_before_the_end_is_told(plane: ControlPlane, 
     assert lease.results == EXPECTED
     assert lease.state == "completed"
     assert "results: delivering 5 files, 2.5 MiB\n" in system(lease)
+    told = [(event["kind"], event.get("files"), event.get("bytes")) for event in lease.events[-2:]]
+    assert told == [("delivering", 5, sum(map(len, EXPECTED.values()))), ("exited", None, None)]
     assert "results: 2 links or special files are no results\n" in system(lease)
     assert system(lease).index("The app ended with code 0") < system(lease).index("results: delivered 5 files")
 
@@ -98,6 +100,7 @@ def test_a_job_without_results_just_ends(plane: ControlPlane, make_worker: Make)
 
     assert lease.state == "completed"
     assert "results: none\n" in system(lease)
+    assert "delivering" not in lease.kinds()
 
 
 def test_a_stopped_job_delivers_what_it_has(plane: ControlPlane, make_worker: Make, kind: Kind) -> None:

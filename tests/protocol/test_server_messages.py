@@ -126,9 +126,10 @@ def test_a_gpu_that_could_not_be_read_keeps_its_place() -> None:
 def test_events_carry_the_fields_of_their_kind() -> None:
     events = read("events", load("events.request.full.json")).events
 
-    assert [event.kind for event in events] == ["building", "starting", "running", "health", "exited"]
+    assert [event.kind for event in events] == ["building", "starting", "running", "health", "delivering", "exited"]
     assert events[1].data["reason"] == "host_rebooted"
-    assert events[4].data == {
+    assert events[4].data == {"files": 3, "bytes": 734_003_200}
+    assert events[5].data == {
         "code": 137,
         "oom_killed": True,
         "detail": "The app ended with code 137, out of memory. Its last line: Loading the model",

@@ -184,6 +184,7 @@ def report_of(*events: protocol.Event, logs: tuple[protocol.LogChunk, ...] = ())
         protocol.Event(2, "starting", {"reason": "host_rebooted", "image_id": None}),
         protocol.Event(3, "running", {"image_id": None, "gpus": []}),
         protocol.Event(4, "health", {"healthy": False, "detail": "paused"}),
+        protocol.Event(10, "delivering", {"files": 3, "bytes": 734_003_200}),
         protocol.Event(5, "exited", {"code": None, "oom_killed": False, "log_ends": {"run": 3}}),
         protocol.Event(6, "failed", {"reason": "no_dockerfile", "detail": "A sentence."}),
         protocol.Event(7, "declined", {"reason": "shutdown", "detail": None}),

@@ -293,6 +293,11 @@ class HealthIn(EventHead):
     detail = Text(clip=1024, **OPTIONAL)
 
 
+class DeliveringIn(EventHead):
+    files = Whole(min_value=0, **OPTIONAL)
+    bytes = Whole(min_value=0, max_value=2**63 - 1, **OPTIONAL)
+
+
 class ExitedIn(EventHead):
     code = Whole(min_value=-INT, allow_null=True)
     oom_killed = Flag()
@@ -324,6 +329,7 @@ EVENT_KINDS: dict[str, type[Message]] = {
     "starting": StartingIn,
     "running": RunningIn,
     "health": HealthIn,
+    "delivering": DeliveringIn,
     "exited": ExitedIn,
     "failed": FailedIn,
     "declined": DeclinedIn,
@@ -516,6 +522,13 @@ class HeldOut(Shared):
     removal_asked = serializers.BooleanField(help_text="an operator wants it removed, and it is still there")
 
 
+class NotReleasedOut(Shared):
+    """A lease that is over and still held, because a GPU has not given back the memory that its app used."""
+
+    lease = serializers.UUIDField()
+    reason = serializers.CharField(help_text="who holds how much of it, and what to do")
+
+
 class FleetWorkerOut(Shared):
     """One worker for operators; more fields than these may be there."""
 
@@ -530,6 +543,7 @@ class FleetWorkerOut(Shared):
     jobs = serializers.IntegerField(help_text="leases that it has not cleared")
     drain = DrainOut(allow_null=True)
     held = HeldOut(many=True, help_text="containers on hold")
+    not_released = NotReleasedOut(many=True)
     gpus = serializers.ListField(child=serializers.DictField())
 
 
