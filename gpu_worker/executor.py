@@ -65,8 +65,11 @@ class Runtime(Protocol):
         """Start what is created or has exited. Raises JobFailed with the engine's reason."""
         ...
 
-    def follow(self, position: str | None, stop: Cancel) -> Iterator[tuple[bytes, str]]:
-        """Output after *position* (None: from the beginning), with the position behind each piece, until the end."""
+    def follow(self, position: str | None, *, over: Cancel, stop: Cancel) -> Iterator[tuple[bytes, str]]:
+        """Output after *position* (None: from the beginning), with the position behind each piece, until the end.
+
+        *over*: the app has ended, and what is left is wanted soon.
+        """
         ...
 
     def environment(self) -> Mapping[str, str]:

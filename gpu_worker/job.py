@@ -184,7 +184,7 @@ class Job:
         code = "" if state.exit_code is None else f" with code {state.exit_code}"
         sentence = f"The app ended{code}" + (", out of memory." if state.oom_killed else ".")
         last = self._output.last_line() if self._output is not None else None
-        return sentence if last is None else f"{sentence} Its last line: {self.masked(last)[:LAST_LINE_CHARACTERS]}"
+        return sentence if last is None else f"{sentence} Its last line: {last[:LAST_LINE_CHARACTERS]}"
 
     def state(self, runtime: Runtime) -> RuntimeState:
         """The app's state; while the engine is silent, the state it was last known in: running."""

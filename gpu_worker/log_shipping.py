@@ -23,6 +23,8 @@ RATE_BYTES_PER_SECOND = 1024 * 1024
 BURST_BYTES = 4 * 1024 * 1024
 BACKLOG_BYTES = 4 * 1024 * 1024  # kept while the server cannot be reached
 BACKLOG_TAIL_BYTES = 1024 * 1024  # of it the newest part, kept when the rest must go
+LATE_BYTES = 64 * 1024  # of what is too much at the moment, the newest part: the end of a log says most
+LAST_CHARACTERS = 4096  # for the sentence about the app's end
 
 
 class RateLimit:
@@ -85,7 +87,11 @@ class LogStream:
         self._base = start.offset if start else 0
         self._text = bytearray()
         self._in_flight = 0
+        self._late = bytearray()
+        """What the rate has not let pass yet: the newest part of it."""
         self._dropped = 0
+        """Bytes of what came before that."""
+        self._last = ""
         self._marks = [start] if start else []
 
     # -- in ----------------------------------------------------------------------------------------------------
@@ -95,7 +101,7 @@ class LogStream:
         with self._lock:
             decoded = self._decoder.decode(data)
             self._append(self._masker.feed(decoded))
-            settled = not self._masker.holds_back and self._decoder.getstate()[0] == b"" and not self._dropped
+            settled = not self._masker.holds_back and self._decoder.getstate()[0] == b"" and not self._late
             if position is not None and settled:
                 self._marks.append(Mark(self._base + len(self._text) - self._skip, position))
 
@@ -108,28 +114,39 @@ class LogStream:
         with self._lock:
             rest = self._masker.feed(self._decoder.decode(b"", final=True)) + self._masker.end()
             self._append(rest)
-            self._tell_dropped()
+            self._take_late()
+
+    @property
+    def last(self) -> str:
+        """The newest text, at most LAST_CHARACTERS of it; masked, unlike any other rest of the source."""
+        with self._lock:
+            return self._last
 
     def _append(self, text: str) -> None:
         if not text:
             return
+        self._last = (self._last + text)[-LAST_CHARACTERS:]
         data = text.replace("\0", "\ufffd").encode("utf-8", "replace")  # PostgreSQL stores no NUL
         if self._skip:
             skipped = min(self._skip, len(data))
             self._skip -= skipped
             data = data[skipped:]
-        if not self._rate.take(len(data)):
-            self._dropped += len(data)
-            return
-        self._tell_dropped()
-        self._text += data
-        if len(self._text) > BACKLOG_BYTES:
-            self._shorten()
+        self._late += data
+        if self._rate.take(len(self._late)):
+            self._take_late()
+        elif len(self._late) > LATE_BYTES:
+            cut = _boundary(self._late, len(self._late) - LATE_BYTES)
+            self._dropped += cut
+            del self._late[:cut]
 
-    def _tell_dropped(self) -> None:
+    def _take_late(self) -> None:
         if self._dropped:
             self._text += _dropped_line(self._dropped)
             self._dropped = 0
+        self._text += self._late
+        self._late.clear()
+        if len(self._text) > BACKLOG_BYTES:
+            self._shorten()
 
     def _shorten(self) -> None:
         """Drop the middle: what is on its way keeps its offsets, the newest part is worth most."""
@@ -153,12 +170,15 @@ class LogStream:
 
     @property
     def backlog(self) -> int:
+        """Bytes that the server does not have yet."""
         with self._lock:
-            return len(self._text)
+            return len(self._text) + len(self._late)
 
     def chunk(self, limit: int = CHUNK_BYTES) -> LogChunk | None:
         """The next text to send, at most *limit* bytes; the same again until it is accepted."""
         with self._lock:
+            if self._late and self._rate.take(len(self._late)):
+                self._take_late()
             if not self._text:
                 return None
             self._in_flight = _boundary(self._text, limit) or _character_length(self._text)

@@ -13,8 +13,8 @@ from gpu_worker.log_shipping import LogStream
 logger = logging.getLogger(__name__)
 
 CONTROLS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]")
-TAIL_BYTES = 4096  # of the output, for the sentence about the app's end
-LAST_WORDS_SECONDS = 5.0  # an engine hands the rest over within this, or never
+LAST_WORDS_SECONDS = 20.0  # an engine hands the rest over within this, or never
+NOT_READ = "… the end of the app's output could not be read …"
 
 
 class OutputPump:
@@ -23,28 +23,30 @@ class OutputPump:
         self._runtime, self._stream = runtime, stream
         self.position = after
         """How far the output is read."""
-        self._tail = b""
+        self._over, self._given_up = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"output-{runtime.reference}", daemon=True)
         self._thread.start()
 
     def finish(self) -> None:
-        """Wait for the last output of an app that has ended."""
+        """Wait for the last output of an app that has ended. What could not be had of it is told in the log."""
+        self._over.set()
         self._thread.join(LAST_WORDS_SECONDS)
+        if self._thread.is_alive():
+            self._given_up.set()
+            self._stream.line(NOT_READ)
 
     def last_line(self) -> str | None:
-        """The last line that says something, as a terminal would show it. Not masked."""
-        for line in reversed(self._tail.decode(errors="replace").splitlines()):
+        """The last line that says something, as a terminal would show it; masked."""
+        for line in reversed(self._stream.last.splitlines()):
             if shown := CONTROLS.sub("", line).strip():
                 return shown
         return None
 
     def _run(self) -> None:
-        never = threading.Event()
         try:
-            for data, position in self._runtime.follow(self.position, never):
+            for data, position in self._runtime.follow(self.position, over=self._over, stop=self._given_up):
                 self._stream.write(data, position=position)
                 self.position = position
-                self._tail = (self._tail + data)[-TAIL_BYTES:]
         except EngineError as problem:
             logger.info(
                 "output ended",

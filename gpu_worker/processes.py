@@ -205,7 +205,7 @@ class ProcessRuntime:
         # its secrets are nowhere but in the environment of the process that is gone
         raise JobFailed("process_lost", "The app's process is gone and cannot be started again by itself.")
 
-    def follow(self, position: str | None, stop: Cancel) -> Iterator[tuple[bytes, str]]:
+    def follow(self, position: str | None, *, over: Cancel, stop: Cancel) -> Iterator[tuple[bytes, str]]:
         path, at = self._run / "output", int(position or 0)
         while not stop.is_set():
             ended = self.state().status != "running"

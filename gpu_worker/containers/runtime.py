@@ -76,8 +76,8 @@ class ContainerRuntime:
         except EngineError as problem:
             raise JobFailed("start_failed", explain(str(problem))) from problem
 
-    def follow(self, position: str | None, stop: Cancel) -> Iterator[tuple[bytes, str]]:
-        return follow_log(self._engine, self._id, position, stop, ended=self._has_ended)
+    def follow(self, position: str | None, *, over: Cancel, stop: Cancel) -> Iterator[tuple[bytes, str]]:
+        return follow_log(self._engine, self._id, position, over=over, stop=stop, ended=self._has_ended)
 
     def _has_ended(self) -> bool:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_worker.log_shipping import BACKLOG_BYTES, LogStream, Mark, RateLimit
+from gpu_worker.log_shipping import BACKLOG_BYTES, LAST_CHARACTERS, LATE_BYTES, LogStream, Mark, RateLimit
 
 
 class Server:
@@ -95,17 +95,60 @@ def test_secrets_are_masked_across_writes() -> None:
     assert server.drain(stream) == "password: ***\n"
 
 
-def test_a_chatty_app_is_thinned_with_a_line_that_says_so() -> None:
+def test_of_what_is_too_much_the_newest_is_kept_with_a_line_that_says_what_is_not() -> None:
     now = [0.0]
-    rate = RateLimit(per_second=100, burst=1000, clock=lambda: now[0])
+    rate = RateLimit(per_second=1000, burst=100_000, clock=lambda: now[0])
     stream, server = LogStream("run", rate=rate), Server()
 
-    for _ in range(5):
-        stream.write(b"x" * 400)
-    now[0] += 60
+    for letter in b"abcde":
+        stream.write(bytes([letter]) * 50_000)
+    now[0] += 100
     stream.write(b"calm again\n")
 
-    assert server.drain(stream) == "x" * 800 + "\n… 1200 bytes dropped …\n" + "calm again\n"
+    shown = server.drain(stream)
+    kept = LATE_BYTES - 50_000
+    assert (
+        shown
+        == "a" * 50_000
+        + "b" * 50_000
+        + f"\n… {100_000 - kept} bytes dropped …\n"
+        + "d" * kept
+        + "e" * 50_000
+        + ("calm again\n")
+    )
+
+
+def test_what_is_late_passes_as_soon_as_there_is_room_though_nothing_more_is_written() -> None:
+    now = [0.0]
+    stream = LogStream("run", rate=RateLimit(per_second=100, burst=100, clock=lambda: now[0]))
+    stream.write(b"x" * 100)
+    stream.write(b"then silence\n")
+    server = Server()
+
+    assert server.drain(stream) == "x" * 100
+    assert stream.backlog, "it is not delivered yet"
+    now[0] += 1
+    assert server.drain(stream) == "x" * 100 + "then silence\n"
+
+
+def test_the_end_of_a_flood_is_its_last_line() -> None:
+    stream, server = LogStream("run", rate=RateLimit(per_second=1, burst=100_000, clock=lambda: 0.0)), Server()
+    for number in range(50_000):
+        stream.write(f"line {number}\n".encode())
+    stream.write(b"Error: the reason\n")
+    stream.end()
+
+    assert server.drain(stream).endswith("line 49999\nError: the reason\n")
+    assert "bytes dropped" in server.text.decode()
+
+
+def test_the_last_text_is_masked_also_where_it_was_cut_within_a_secret() -> None:
+    stream = LogStream("run", ["0123456789" * 60])
+    stream.write(b"x" * 5000 + b"0123456789" * 60 + b"." * (LAST_CHARACTERS - 300))
+    stream.end()
+
+    assert "0123456789" not in stream.last
+    assert stream.last.endswith("***" + "." * (LAST_CHARACTERS - 300))
 
 
 def test_a_long_outage_keeps_the_head_under_way_and_the_newest_tail() -> None:
