@@ -106,10 +106,13 @@ REASONS: Mapping[str, _StrPromise] = {
     "syntax_unavailable": gettext_lazy("The image that the Dockerfile names after # syntax= could not be fetched."),
     "syntax_too_new": gettext_lazy("The Dockerfile uses syntax that the worker's BuildKit does not know."),
     "build_timeout": gettext_lazy("The build took longer than it may."),
+    "build_out_of_memory": gettext_lazy("The build ran out of memory and was ended."),
+    "build_too_many_processes": gettext_lazy("The build started more processes than it may and was ended."),
     "startup_timeout": gettext_lazy("It did not answer on its port in time."),
     "time_limit": gettext_lazy("It computed for longer than it may."),
     "exited": gettext_lazy("It ended by itself."),
     "oom_killed": gettext_lazy("It ran out of memory and was killed."),
+    "disk_limit": gettext_lazy("It wrote more to the worker's disk than there was room for, and was stopped."),
     "building": gettext_lazy("The image is being built."),
     "starting": gettext_lazy("The app is being started."),
     "running": gettext_lazy("Its port answers."),
@@ -433,6 +436,15 @@ REMEDIES: Mapping[str, _StrPromise] = {
     ),
     "process_lost": gettext_lazy("The machine was restarted, or somebody ended the process. Start again."),
     "build_timeout": gettext_lazy("Make the build shorter, or ask your operator for a longer limit."),
+    "build_out_of_memory": gettext_lazy(
+        "Let the build do less at once (fewer parallel compilers, ready-made packages), or ask your operator for more."
+    ),
+    "build_too_many_processes": gettext_lazy(
+        "Look for a step that starts processes without end, or ask your operator for a higher limit."
+    ),
+    "disk_limit": gettext_lazy(
+        "Its files are kept: let it write less or remove what it does not need, or ask your operator for more room."
+    ),
     "time_limit": gettext_lazy(
         "Make it shorter, or ask your operator for a longer limit. What it left in its results directory is kept."
     ),
