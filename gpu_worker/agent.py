@@ -165,6 +165,8 @@ class _Agent:
             contact_at=lambda: self._link.contact_at or self._started_at,
             on_final=self._on_final,
             make_room=lambda: len(self._housekeeping.empty()),
+            releases=self._machine.releases,
+            look_again=self._machine.look_again,
             gpu_watch_seconds=config.gpu_watch_seconds,
             unknown_lease_seconds=config.unknown_lease_seconds,
         )
@@ -321,6 +323,7 @@ class _Agent:
         again and finishes this. Without the credential nobody would know any more what is ours.
         """
         deadline = time.monotonic() + REVOKED_SECONDS
+        self._machine.releases.close()
         while not self._link.inventory_done and time.monotonic() < deadline:
             self._machine.look()
             self._crew.take_inventory()

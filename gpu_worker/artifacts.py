@@ -30,7 +30,7 @@ from gpu_worker.errors import (
 from gpu_worker.executor import Runtime
 from gpu_worker.job import Job
 from gpu_worker.result_files import Quota, ResultFile, Results, Skipped, only_file, survey
-from gpu_worker.wishes import LOST, SHUTDOWN, STOP, Wish
+from gpu_worker.wishes import LOST, STOP, Wish
 
 logger = logging.getLogger(__name__)
 
@@ -169,7 +169,7 @@ class _Delivery:
         wishes = self._job.wishes
         if wishes.is_for(LOST):
             raise _GivenUp
-        if wishes.is_for(SHUTDOWN):
+        if wishes.shutting_down:
             self._job.detach()
         if wishes.is_for(STOP):
             if self._stop_until is None:

@@ -53,6 +53,7 @@ def status(config: WorkerConfig, arguments: Namespace) -> Answer:
             "space": f"{record.facts.owner}/{record.facts.repo}",
             "state": record.phase,
             "gpus": list(record.facts.gpus),
+            "not_released": record.unreleased,
         }
         for record in records
     ]
@@ -80,7 +81,8 @@ def status(config: WorkerConfig, arguments: Namespace) -> Answer:
         *([f"Takes no jobs: {told.paused}"] if told and told.paused and not pause else []),
         *([f"Takes no GPU jobs: {told.no_gpu_jobs}"] if told and told.no_gpu_jobs else []),
     ]
-    lines += [f"{job['space']}: {job['state']} (lease {job['lease']})" for job in jobs] or ["No jobs."]
+    lines += [f"{job['space']}: {job['not_released'] or job['state']} (lease {job['lease']})" for job in jobs]
+    lines += [] if jobs else ["No jobs."]
     return Answer(facts, "\n".join(lines))
 
 

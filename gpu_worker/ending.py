@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from gpu_worker.artifacts import deliver_results
+from gpu_worker.departure import await_release, note_departure, note_use
 from gpu_worker.executor import RuntimeState
 from gpu_worker.job import SHUTDOWN_DELIVERY_SECONDS, Job
 from gpu_worker.reporting import JobReport
@@ -14,6 +16,7 @@ from gpu_worker.wishes import HAND_BACK, LOST, SHUTDOWN, STOP, Wishes
 def exited(job: Job, state: RuntimeState) -> None:
     """The app ended by itself: its last words, then its exit code."""
     job.ended_by_itself = True
+    note_use(job)
     job.close_route()
     job.finish_output()
     sentence = job.ended(state)
@@ -35,6 +38,7 @@ def end_by_wish(job: Job) -> None:
         return
     if job.runtime is not None:
         job.record.ending = (wish.kind, wish.reason)
+        job.record.kill_at = time.monotonic() + wish.grace_seconds
         job.enter("stopping")
         job.say(f"stopping: {wish.reason or 'no reason given'}")
     halt(job, wish.grace_seconds)
@@ -51,6 +55,7 @@ def halt(job: Job, grace_seconds: float) -> None:
     job.close_route()
     runtime = job.runtime
     if runtime is not None:
+        note_use(job)
         job.patiently(lambda: runtime.stop(grace_seconds), interruptible=False)
         job.finish_output()
 
@@ -62,6 +67,7 @@ def leave_nothing(job: Job) -> None:
     place that keeps them over a restart of the worker. Raises Detached.
     """
     job.close_route()
+    note_departure(job, job.runtime)
     job.enter("exited")
     if job.ended_by_itself and job.report is not None:
         _deliver_the_rest(job, job.report)
@@ -71,6 +77,7 @@ def leave_nothing(job: Job) -> None:
     if job.report is not None:
         _deliver_the_rest(job, job.report)
         job.report.close()
+    await_release(job)
     job.workshop.journal.drop(job.facts.lease)
 
 
@@ -80,7 +87,7 @@ def _deliver_the_rest(job: Job, report: JobReport) -> None:
     while not job.wishes.is_for(LOST):
         if report.wait_delivered(cancel=_NobodyWaits(job.wishes)):
             return
-        if job.wishes.is_for(SHUTDOWN):
+        if job.wishes.shutting_down:
             if not report.wait_delivered(cancel=threading.Event(), timeout=SHUTDOWN_DELIVERY_SECONDS):
                 job.detach()  # the journal keeps it for the next start
             return
@@ -93,4 +100,4 @@ class _NobodyWaits:
         self._wishes = wishes
 
     def is_set(self) -> bool:
-        return self._wishes.is_for(LOST, SHUTDOWN)
+        return self._wishes.is_for(LOST) or self._wishes.shutting_down

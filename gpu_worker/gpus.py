@@ -199,7 +199,7 @@ def _processes(handle: object, uuid: str, owners: GpuOwners) -> tuple[tuple[GpuU
     if problem is not None or not owners.measurable:
         return tuple(GpuUse(lease, None) for lease in owners.leases_on(uuid)), ()
     drawing = _try(pynvml.nvmlDeviceGetGraphicsRunningProcesses, handle)[0]
-    ours: dict[str, int | None] = {}
+    ours: dict[str, GpuUse] = {}
     foreign = []
     # one that computes and draws is listed twice
     for process in {one.pid: one for one in (*(drawing or ()), *(computing or ()))}.values():
@@ -207,12 +207,13 @@ def _processes(handle: object, uuid: str, owners: GpuOwners) -> tuple[tuple[GpuU
         lease = owners.lease_of(process.pid)
         if lease is None:
             foreign.append(ForeignProcess(process.pid, process_name(process.pid), mib))
-        elif mib is None or ours.get(lease, 0) is None:
-            ours[lease] = None  # a sum with an unknown part is unknown
         else:
-            ours[lease] = (ours.get(lease) or 0) + mib
+            before = ours.get(lease, GpuUse(lease, 0))
+            # a sum with an unknown part is unknown
+            total = None if mib is None or before.mib is None else before.mib + mib
+            ours[lease] = GpuUse(lease, total, (*before.pids, process.pid))
     foreign.sort(key=lambda process: -(process.mib or 0))
-    return tuple(GpuUse(lease, mib) for lease, mib in ours.items()), tuple(foreign[:MOST_FOREIGN])
+    return tuple(ours.values()), tuple(foreign[:MOST_FOREIGN])
 
 
 def process_name(pid: int) -> str | None:

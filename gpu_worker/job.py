@@ -23,7 +23,7 @@ from gpu_worker.protocol import Claim, Receipt
 from gpu_worker.renewal import Renewal
 from gpu_worker.reporting import JobReport
 from gpu_worker.unknown_lease import UnknownLease
-from gpu_worker.wishes import DEFAULT_GRACE_SECONDS, LOST, SHUTDOWN, STOP, Wish, Wishes
+from gpu_worker.wishes import DEFAULT_GRACE_SECONDS, LOST, STOP, Wish, Wishes
 from gpu_worker.workshop import Workshop
 
 logger = logging.getLogger(__name__)
@@ -86,20 +86,22 @@ class Job:
             self._reporting = True
             self.report.start()
 
-    def await_register(self, *, interruptible: bool = True) -> None:
+    def await_register(self, *, interruptible: bool = True, meanwhile: Callable[[], object] = lambda: None) -> None:
         """Let an adopted job's report begin, where the answer to register says it is; it is waited for here.
 
         *interruptible* off before an end is told: there the wait is cut only by a lost lease (nobody wants to hear of
         the job then) and, with Detached, by a shutdown. On, it is cut by every wish: raises JobInterrupted.
+        *meanwhile* is done again and again, and may raise.
         """
         if self.report is None or self._reporting:
             return
         while not self.confirmation.wait(REGISTER_POLL_SECONDS):
+            meanwhile()
             if interruptible:
                 self.wishes.raise_if_made()
             elif self.wishes.is_for(LOST):
                 return
-            elif self.wishes.is_for(SHUTDOWN):
+            elif self.wishes.shutting_down:
                 self.detach()
         instruction = self.confirmation.instruction
         if instruction is not None:
@@ -241,7 +243,7 @@ class Job:
                 self.wishes.made.wait(ENGINE_RETRY_SECONDS)
                 self.wishes.raise_if_made()
             else:
-                if self.wishes.is_for(SHUTDOWN):
+                if self.wishes.shutting_down:
                     self.detach()
                 time.sleep(ENGINE_RETRY_SECONDS)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_worker.atomic import write_private
+from gpu_worker.gpu_use import Use
 from gpu_worker.log_shipping import Mark
 from gpu_worker.process_identity import ProcessIdentity
 from gpu_worker.protocol import Claim, Event, Limits
@@ -82,6 +83,15 @@ class JobFacts:
             raise ValueError(f"not a job record: {problem}") from problem
 
 
+@dataclass(frozen=True)
+class Departed:
+    """An app that is gone, or about to go, and what it used of each GPU: all of it should come back."""
+
+    container: str
+    boot_id: str
+    uses: Mapping[str, Use]
+
+
 @dataclass
 class JobRecord:
     """A job in progress. Changed by its runner and its reporter, each under *lock*."""
@@ -108,6 +118,12 @@ class JobRecord:
     """Reason and sentence of a failure that is not told yet: what is left of the app comes before it."""
     ending: tuple[str, str | None] | None = None
     """Kind and reason of the wish by which the app is being stopped: the next process ends the job by the same."""
+    kill_at: float | None = None
+    """When the grace of that stop ends: monotonic seconds of the boot `boot_id`."""
+    departed: Departed | None = None
+    """Only once a GPU job's app is being removed."""
+    unreleased: str | None = None
+    """What a GPU has not given back of it, in a sentence; None: nothing that is known."""
     found_ended: bool = False
     """The app had ended when this process found it, and nothing was done about it yet. Not written down."""
     next_seq: int = 1
@@ -142,6 +158,9 @@ class Journal:
                 "running_since": record.running_since,
                 "failure": record.failure,
                 "ending": record.ending,
+                "kill_at": record.kill_at,
+                "departed": asdict(record.departed) if record.departed else None,
+                "unreleased": record.unreleased,
                 "child": asdict(record.child) if record.child else None,
                 "process": asdict(record.process) if record.process else None,
                 "pending": [event.wire() for event in record.pending],
@@ -212,6 +231,9 @@ def _record(content: Mapping[str, Any]) -> JobRecord:
         running_since=content.get("running_since"),
         failure=_failure(content.get("failure")),
         ending=_ending(content.get("ending")),
+        kill_at=content.get("kill_at"),
+        departed=_departed(content.get("departed")),
+        unreleased=content.get("unreleased"),
         child=_identity(content["child"]),
         process=_identity(content["process"]),
         pending=[_event(event) for event in content["pending"]],
@@ -229,6 +251,13 @@ def _failure(content: Sequence[str] | None) -> tuple[str, str] | None:
 
 def _ending(content: Sequence[str | None] | None) -> tuple[str, str | None] | None:
     return None if content is None or content[0] is None else (content[0], content[1])
+
+
+def _departed(content: Mapping[str, Any] | None) -> Departed | None:
+    if not content:
+        return None
+    uses = {uuid: Use(**_known(Use, use)) for uuid, use in content["uses"].items()}
+    return Departed(content["container"], content["boot_id"], uses)
 
 
 def _event(wire: Mapping[str, Any]) -> Event:

@@ -26,6 +26,7 @@ from gpu_worker.errors import EngineError
 from gpu_worker.executor import Executor, Found
 from gpu_worker.gpu_owners import GpuOwners
 from gpu_worker.gpu_quiet import Quiet
+from gpu_worker.gpu_release import ReleaseWatch
 from gpu_worker.gpu_report import GpuProbe, GpuReport
 from gpu_worker.host import is_wsl2, sees_processes_of_the_machine
 from gpu_worker.images import find_build_tool
@@ -65,6 +66,7 @@ class Machine:
         self._config, self._worker_id = config, worker_id
         self._executor, self._probe = executor, probe
         self._quiet = Quiet(config.quiet_above_mib)
+        self.releases = ReleaseWatch()
         self._last_found: tuple[Found, ...] = ()
         self._buildkit: bool | None = None
         self._picture: Picture | None = None
@@ -103,7 +105,9 @@ class Machine:
             found = None
         engine = self._engine()
         self._last_found = self._last_found if found is None else found  # a silent engine makes no app a foreign one
-        gpu = self._probe.report(GpuOwners(self._last_found, measurable=_measurable()))
+        awaited = self.releases.awaited()
+        gpu = self._probe.report(GpuOwners((*self._last_found, *awaited), measurable=_measurable()))
+        gpu = replace(gpu, gpus=self.releases.see(gpu.gpus, awaited))
         picture = Picture(
             gpu=gpu,
             engine=engine,

@@ -335,6 +335,8 @@ def read_expiry(message: object) -> float:
 class GpuUse:
     lease: str
     mib: int | None
+    pids: tuple[int, ...] = ()
+    """Of the processes; not told on the wire."""
 
 
 @dataclass(frozen=True)

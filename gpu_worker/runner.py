@@ -110,6 +110,7 @@ class JobRunner:
             healthy=self._job.healthy,
             kind=self.facts.kind,
             gpus=self.facts.gpus,
+            reason=record.unreleased,
         )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from gpu_worker.cut_off import raise_if_cut_off
 from gpu_worker.ending import exited, halt
 from gpu_worker.errors import EngineError, JobFailed
 from gpu_worker.executor import Runtime, RuntimeState
@@ -18,7 +19,7 @@ from gpu_worker.revival import revived
 from gpu_worker.wishes import DEFAULT_GRACE_SECONDS
 
 STARTUP_TIMEOUT_SECONDS = 1800.0
-READY_POLL_SECONDS = 0.1
+READY_POLL_SECONDS = 0.02  # at first: a small app answers in a moment, and somebody waits for it
 LONGEST_READY_POLL_SECONDS = 1.0
 LONGEST_WATCH_SECONDS = 2.0  # a container removed by hand is noticed within this, or one heartbeat
 UNHEALTHY_AFTER = 3  # refused connections in a row
@@ -48,10 +49,10 @@ def await_ready(job: Job, runtime: Runtime) -> None:
         pause = min(pause * 1.3, LONGEST_READY_POLL_SECONDS)
     if job.facts.mode == "batch":
         job.record.running_since = time.monotonic()
-    job.workshop.executor.note_good(job.record)
     job.enter("running")
     job.open_route(runtime)
     job.tell("running", image_id=runtime.image_id, gpus=list(job.facts.gpus))
+    job.workshop.executor.note_good(job.record)
 
 
 def serve(job: Job, runtime: Runtime) -> None:
@@ -62,7 +63,7 @@ def serve(job: Job, runtime: Runtime) -> None:
     )
     while True:
         job.wishes.raise_if_made()
-        _raise_if_cut_off(job)
+        raise_if_cut_off(job)
         _raise_if_out_of_time(job)
         job.unknown.note()
         state = job.state(runtime)
@@ -112,15 +113,6 @@ def _judge(job: Job, ailment: tuple[str, str] | None) -> None:
     elif job.healthy is not None or job.claim is None:
         job.tell("health", healthy=True, detail=None)
     job.healthy = healthy
-
-
-def _raise_if_cut_off(job: Job) -> None:
-    limit = job.facts.limits.stop_after_disconnect_seconds
-    if limit is not None and time.monotonic() - job.workshop.contact_at() > limit:
-        halt(job, DEFAULT_GRACE_SECONDS)
-        raise JobFailed(
-            "disconnected", f"The control plane was not heard from for {limit:.0f} s, the limit of this job."
-        )
 
 
 def _raise_if_out_of_time(job: Job) -> None:

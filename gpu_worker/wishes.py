@@ -23,16 +23,22 @@ class Wish:
 
 
 class Wishes:
-    """The wish a job ends by. The first one counts; only a lost lease overrides another. Thread-safe."""
+    """The wish a job ends by. The first one counts; only a lost lease overrides another. Thread-safe.
+
+    A shutdown is more than one of them: it is true beside whatever the job ends by. A stop that is under way goes on,
+    but nobody waits in this process any more for what the next one can finish.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._wish: Wish | None = None
+        self._shutting_down = False
         self.made = threading.Event()
         """Set with the first wish; also what cancels a running step."""
 
     def make(self, wish: Wish) -> None:
         with self._lock:
+            self._shutting_down |= wish.kind == SHUTDOWN
             if self._wish is None or (wish.kind == LOST and self._wish.kind != LOST):
                 self._wish = wish
         self.made.set()
@@ -40,6 +46,11 @@ class Wishes:
     @property
     def current(self) -> Wish | None:
         return self._wish
+
+    @property
+    def shutting_down(self) -> bool:
+        """Whether this process ends, whatever the job ends by."""
+        return self._shutting_down
 
     def is_for(self, *kinds: str) -> bool:
         return self._wish is not None and self._wish.kind in kinds

@@ -11,6 +11,7 @@ from gpu_worker.client import ControlPlane
 from gpu_worker.cuda_requirement import Driver
 from gpu_worker.errors import Final
 from gpu_worker.executor import Executor
+from gpu_worker.gpu_release import ReleaseWatch
 from gpu_worker.journal import Journal
 from gpu_worker.protocol import Gpu, Intervals
 from gpu_worker.source import SourceFetcher
@@ -43,6 +44,10 @@ class Workshop:
     on_final: Callable[[Final], None]
     make_room: Callable[[], int]
     """Remove own images that nobody needs now, because the disk is full; how many. Waits for the engine."""
+    releases: ReleaseWatch
+    """What of GPUs is not given back by apps that are gone."""
+    look_again: Callable[[], None]
+    """Have the machine's GPUs looked at soon. Does not wait."""
     gpu_watch_seconds: float
     """How often it is asked inside a container whether its GPU is still there; 0: never."""
     unknown_lease_seconds: float

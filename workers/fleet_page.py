@@ -18,7 +18,7 @@ from jobs.models import Job
 from spaces import words
 from spaces.durations import gigabytes, rough
 from spaces.why import Reader
-from workers import refusals
+from workers import held, refusals
 from workers.gpu_rows import GpuRow, gone_since, gpu_row
 from workers.held import Held
 from workers.models import Gpu, Worker
@@ -230,8 +230,10 @@ def _operators_remarks(line: WorkerLine) -> list[str]:
     elif worker.gateway_proposed_url:
         remarks.append(_("It proposes another gateway address: %(url)s.") % {"url": worker.gateway_proposed_url})
     for check in worker.doctor:
-        if check.get("ok") is False:
+        # Neither good nor bad is worth a line only where somebody could do something about it.
+        if check.get("ok") is False or (check.get("ok") is None and check.get("remedy")):
             remarks.append(_doctors_remark(check))
+    remarks += [sentence for _lease, sentence in held.reasons(worker)]
     if worker.driver_gpu_count is not None and worker.driver_gpu_count > sum(gpu.row.present for gpu in line.gpus):
         remarks.append(_("The driver counts %(count)d GPUs, fewer are listed.") % {"count": worker.driver_gpu_count})
     remarks += [_gone(row) for row in line.gone]

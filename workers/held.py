@@ -109,6 +109,11 @@ def facts_of(holds: Iterable[HoldReport], unknown: Collection[str]) -> dict[str,
     return kept
 
 
+def reasons(worker: Worker) -> list[tuple[str, str]]:
+    """Lease and sentence of what it still has for a reason of its own: memory of a GPU that is not released."""
+    return [(lease, facts["reason"]) for lease, facts in sorted(worker.hold_facts.items()) if "reason" in facts]
+
+
 def gpus_on_hold(worker: Worker) -> set[str]:
     """The UUIDs of the GPUs that its containers on hold were given, as far as the worker says so."""
     return {uuid for lease in worker.foreign_leases for uuid in worker.hold_facts.get(lease, {}).get("gpus", ())}

@@ -155,6 +155,7 @@ def as_json(line: WorkerLine, *, now: datetime) -> dict[str, Any]:
         "jobs": line.jobs,
         "drain": None if line.drain is None else line.drain.as_json(),
         "held": [one.as_json() for one in line.held],
+        "not_released": [{"lease": lease, "reason": reason} for lease, reason in held.reasons(worker)],
         "max_jobs": {"gpu": worker.max_gpu_jobs, "cpu": worker.max_cpu_jobs},
         "gateway": {
             "url": worker.gateway_url,

@@ -145,6 +145,22 @@ def test_a_job_with_a_limit_for_the_silence_is_stopped_by_its_worker_and_says_so
     assert lease.events[-1]["reason"] == "disconnected"
 
 
+def test_a_limit_for_the_silence_counts_for_an_adopted_app_before_the_worker_has_registered(
+    plane: ControlPlane, make_worker: Make
+) -> None:
+    worker = make_worker().start()
+    lease = serving(plane, limits={"stop_after_disconnect_s": 1})
+    worker.kill()
+    plane.outage.set()
+
+    worker.spawn()
+
+    eventually(lambda: not apps_of(lease), what="the end of the app")
+    plane.outage.clear()
+    eventually(lambda: lease.state == "failed", what="the report")
+    assert lease.events[-1]["reason"] == "disconnected"
+
+
 # -- the worker was away -----------------------------------------------------------------------------------------
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import docker
 import pytest
 
+from gpu_worker.adoption import _wish_under_way
 from gpu_worker.environment import LEASE_VARIABLE
-from gpu_worker.process_identity import all_pids, environment_of
+from gpu_worker.journal import JobFacts, JobRecord, Journal
+from gpu_worker.process_identity import all_pids, boot_id, environment_of
+from gpu_worker.wishes import DEFAULT_GRACE_SECONDS
 from tests.gpu_worker.conftest import ask
 from tests.gpu_worker.control_plane import ControlPlane, Lease
 from tests.gpu_worker.images import DOCKERFILE, container_files
@@ -191,16 +196,15 @@ def test_an_app_that_was_starting_becomes_ready_under_the_next_worker(
 
     eventually(lambda: lease.state == "running", what="running")
     assert kind.running(lease) == before
-    assert lease.kinds() == ["building", "starting", "running"]
+    assert lease.kinds()[:3] == ["building", "starting", "running"]
 
 
 def test_a_stop_cut_by_a_kill_is_finished(plane: ControlPlane, make_worker: Make, kind: Kind) -> None:
     worker = make_worker(executor=kind.executor).start()
     lease = claimed(plane, worker, kind, kind.deaf)
     eventually(lambda: lease.state == "running", what="running")
-    plane.stop_job(lease.claim["id"], grace_s=60)
+    plane.stop_job(lease.claim["id"], grace_s=3)
     eventually(lambda: worker.journal()[0]["phase"] == "stopping", what="the stop")
-    lease.grace_s = 0.5
 
     worker.kill()
     worker.start()
@@ -208,6 +212,43 @@ def test_a_stop_cut_by_a_kill_is_finished(plane: ControlPlane, make_worker: Make
     eventually(lambda: lease.cleared, what="clearing")
     assert lease.kinds()[-1] == "stopped"
     assert kind.running(lease) == []
+
+
+def test_a_stop_cut_by_a_kill_goes_on_before_the_control_plane_answers(plane: ControlPlane, make_worker: Make) -> None:
+    worker = make_worker().start()
+    lease = claimed(plane, worker, PROCESS, PROCESS.deaf)
+    eventually(lambda: lease.state == "running", what="running")
+    plane.stop_job(lease.claim["id"], grace_s=1)
+    eventually(lambda: worker.journal()[0]["phase"] == "stopping", what="the stop")
+    worker.kill()
+    plane.outage.set()
+
+    worker.spawn()
+
+    eventually(lambda: PROCESS.running(lease) == [], what="the end of the app")
+    plane.outage.clear()
+    eventually(lambda: lease.cleared, what="clearing")
+    assert lease.kinds()[-1] == "stopped"
+
+
+def test_the_grace_of_a_stop_goes_on_over_a_restart(tmp_path: Path) -> None:
+    def left(record: JobRecord) -> float:
+        return _wish_under_way(record).grace_seconds
+
+    facts = JobFacts(
+        job="j", lease="l", attempt=1, kind="cpu", mode="service", owner="a", repo="r", repository_id="1",
+        revision="0" * 40, port=7860, gpus=(),
+    )  # fmt: skip
+    now = time.monotonic()
+    asked = JobRecord(facts, phase="stopping", boot_id=boot_id(), ending=("stop", "why"), kill_at=now + 500)
+    journal = Journal(tmp_path)
+    journal.save(asked)
+    [found] = journal.load_all()
+
+    assert 400 < left(found) <= 500
+    assert left(JobRecord(facts, boot_id=boot_id(), ending=("hand_back", None), kill_at=now - 5)) == 0
+    assert left(JobRecord(facts, boot_id="another", kill_at=now + 500)) == DEFAULT_GRACE_SECONDS
+    assert left(JobRecord(facts, boot_id=boot_id())) == DEFAULT_GRACE_SECONDS, "of an older worker"
 
 
 def test_an_app_that_ended_while_the_worker_was_away_is_reported(

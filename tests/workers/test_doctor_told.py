@@ -60,6 +60,18 @@ def test_an_operator_reads_every_check_in_the_admin(worker: WireWorker) -> None:
         assert text in page
 
 
+def test_an_operator_reads_on_the_fleet_page_what_can_be_mended_and_nothing_else(worker: WireWorker) -> None:
+    nothing_to_do = {"check": "driver", "ok": None, "detail": "no NVIDIA GPU here", "remedy": None}
+    worker.heartbeat(doctor=[MISSING, PRICE, FINE, nothing_to_do])
+
+    page = read("/fleet/", is_staff=True)
+
+    assert "gpu_runtime: no toolkit. Install it." in page
+    assert "pid_namespace: processes are not seen. Give it pid: host." in page
+    assert "no NVIDIA GPU here" not in page
+    assert "/usr/bin/git" not in page
+
+
 def test_a_stranger_who_only_looks_is_answered_with_a_code_by_which_the_doctor_knows_us() -> None:
     answer = Client().get("/api/v1/workers/register")
 

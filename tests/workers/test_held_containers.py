@@ -234,3 +234,20 @@ class TestTheGpusOfOne:
         worker.heartbeat(holds=[self.GIVEN])
 
         assert "Given to a container on hold, of a lease that nobody here knows." in page(operator)
+
+
+class TestMemoryThatIsNotReleased:
+    """A lease of ours that is over stays reserved as long as its worker lists it; the worker says why."""
+
+    LEFT = "GPU 0 has not released 5120 MiB of alice/app, which has ended: held by process 4711 of its container."
+
+    def test_an_operator_reads_it_until_the_memory_is_back(self, worker: WireWorker, operator: Client) -> None:
+        over = {"lease": OTHER, "state": "exited", "kind": "gpu", "gpus": [str(GPU["uuid"])], "reason": self.LEFT}
+        worker.heartbeat(holds=[over])
+
+        assert self.LEFT in page(operator)
+        (told,) = operator.get("/api/v1/fleet/workers").json()["workers"]
+        assert told["not_released"] == [{"lease": OTHER, "reason": self.LEFT}]
+
+        worker.heartbeat(holds=[])
+        assert self.LEFT not in page(operator)
