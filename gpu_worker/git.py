@@ -25,7 +25,7 @@ NO_SETTINGS: Mapping[str, str] = {}
 # What git and curl say (in English: LANG is ours) when nobody answered, or answered "not now".
 OUTAGE = re.compile(
     rb"Failed to connect|Could(n't| not) (connect|resolve)|[Cc]onnection (refused|reset|timed out)|Recv failure|"
-    rb"Empty reply|timed out|early EOF|RPC failed|transfer closed|unexpected disconnect|"
+    rb"Empty reply|timed out|early EOF|unexpected EOF|: EOF\b|RPC failed|transfer closed|unexpected disconnect|"
     rb"(returned error|Server error): (429|50[0234])|HTTP (429|50[0234])"
 )
 DISK_FULL = re.compile(rb"[Nn]o space left on device|Disk quota exceeded")
@@ -119,9 +119,14 @@ class Git:
         watch: Callable[[], None] | None = None,
         timeout_seconds: float = FETCH_TIMEOUT_SECONDS,
     ) -> int:
-        """Run a command that asks the control plane; while nobody answers there, again. Raises JobInterrupted."""
-        patience = Patience(self.around.output, self.around.cancel)
+        """Run a command that asks the control plane; while nobody answers there, again. Raises JobInterrupted.
+
+        What arrived meanwhile, and goes on from there, brings new patience: a download of hours may break off often.
+        """
+        patience, most = Patience(self.around.output, self.around.cancel), self.stored_bytes()
         while (status := self.run(*arguments, watch=watch, timeout_seconds=timeout_seconds)) != 0:
+            if (stored := self.stored_bytes()) > most:
+                patience, most = Patience(self.around.output, self.around.cancel), stored
             if not (self.said(OUTAGE) and patience.again()):
                 break
         return status
@@ -189,6 +194,7 @@ def environment(tree: Path, repository: Path, access: Access, verify_tls: bool |
         # above what a repository's .lfsconfig says: its objects come from where its commits come from
         "lfs.url": access.address + "/info/lfs",
         "lfs.concurrentTransfers": "4",
+        "lfs.transfer.maxRetries": "2",  # our own patience is longer, and tells people of it
     }
     if isinstance(verify_tls, Path):
         settings["http.sslCAInfo"] = str(verify_tls)

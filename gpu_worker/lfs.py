@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gpu_worker.disk import ensure_room
 from gpu_worker.errors import JobFailed
-from gpu_worker.git import LFS_TIMEOUT_SECONDS, Git
+from gpu_worker.git import LFS_TIMEOUT_SECONDS, OUTAGE, Git
 from gpu_worker.lfs_placing import Pointer, place
 from gpu_worker.lfs_server import sizes_on_server
 from gpu_worker.source_limits import LARGEST_POINTER, LFS_FOLDER, MIB, Budget, Tree
@@ -23,6 +23,7 @@ _POINTER = re.compile(
     rb"version https://(?:git-lfs|hawser)\.github\.com/spec/v1\n(?P<more>(?:.*\n)*?)"
     rb"oid sha256:(?P<oid>[0-9a-f]{64})\nsize (?P<size>\d{1,18})\n"
 )
+BROKE_OFF = "the connection to the control plane broke off again and again."
 _MISSING = re.compile(rb"\[404\]|HTTP 404|does not exist|not found")
 
 
@@ -56,7 +57,8 @@ def pull_lfs(git: Git, revision: str, tree: Tree, budget: Budget) -> None:
     left = place(git.tree, git.repository / LFS_FOLDER / "objects", pointers)
     if left:
         missing = fetched == 0 or git.said(_MISSING)
-        raise _incomplete(left, missing=missing, reason=git.last_words(but="error: failed to fetch some objects"))
+        why = git.last_words(but="error: failed to fetch some objects")
+        raise _incomplete(left, missing=missing, reason=BROKE_OFF if git.said(OUTAGE) else why)
 
 
 def _refuse_extended(pointers: list[Pointer]) -> None:

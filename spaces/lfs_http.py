@@ -34,7 +34,7 @@ TRANSFER_SECONDS = 4 * 3600.0  # of one object, however fast
 
 _OBJECT = re.compile(r"info/lfs/objects/(?P<oid>[0-9a-f]{64})\Z")
 _OID = re.compile(r"[0-9a-f]{64}\Z")
-_FROM = re.compile(rb"bytes=(?P<first>[1-9]\d{0,17})-")  # all that git-lfs asks for: the rest of what broke off
+_RANGE = re.compile(rb"bytes=(?P<first>\d{1,18})-(?P<last>\d{0,18})")
 
 _slots = asyncio.Semaphore(CONCURRENT)  # never waited for, so it belongs to no event loop
 
@@ -142,29 +142,37 @@ async def _transfer(scope: Message, send: Send, repo: Repository, oid: str) -> N
         return await _answer(send, 404, {"message": str(problem)})
     except ForgeError as problem:
         return await _answer(send, 503, {"message": str(problem)}, [(b"retry-after", b"5")])
-    size, first = sizes[oid], _first_wanted(scope)
-    if first and first >= size:
+    size = sizes[oid]
+    wanted = _wanted(scope, size)
+    if wanted is not None and not wanted:
         return await _answer(send, 416, {"message": "There is no more."}, [(b"content-range", b"bytes */%d" % size)])
-    facts = [(b"content-type", b"application/octet-stream"), (b"content-length", b"%d" % (size - first))]
-    if first:
-        facts.append((b"content-range", b"bytes %d-%d/%d" % (first, size - 1, size)))
-    await send(head(206 if first else 200, facts))
+    part = range(size) if wanted is None else wanted
+    facts = [(b"content-type", b"application/octet-stream"), (b"content-length", b"%d" % len(part))]
+    if wanted is not None:
+        facts.append((b"content-range", b"bytes %d-%d/%d" % (part.start, part.stop - 1, size)))
+    await send(head(200 if wanted is None else 206, facts))
     if scope["method"] == "HEAD":
         return await send_chunk(send, b"", more=False)
     # An error from here on breaks the answer off: the length was promised, so the client sees that it is not whole.
     async with asyncio.timeout(TRANSFER_SECONDS), aclosing(_generator(repo, oid)) as chunks:
-        skip = first  # a forge tells objects from their beginning; what matters is the way to the worker
+        at = 0  # a forge tells an object from its beginning; what matters is the long way to the worker
         async for chunk in chunks:
-            if skip < len(chunk):
-                await send_chunk(send, chunk[skip:], more=True)
-            skip = max(0, skip - len(chunk))
+            inside = chunk[max(0, part.start - at) : max(0, part.stop - at)]
+            at += len(chunk)
+            if inside:
+                await send_chunk(send, inside, more=True)
+            if at >= part.stop:
+                break
     await send_chunk(send, b"", more=False)
 
 
-def _first_wanted(scope: Message) -> int:
-    """The byte from which on a download goes on; 0: the whole object, also where a range of another kind is wanted."""
-    wanted = _FROM.fullmatch(header(scope, b"range"))
-    return int(wanted["first"]) if wanted and scope["method"] == "GET" else 0
+def _wanted(scope: Message, size: int) -> range | None:
+    """The bytes that a download goes on with; empty where there are none, None where the whole object is wanted."""
+    asked = _RANGE.fullmatch(header(scope, b"range"))
+    if asked is None or scope["method"] != "GET":  # one of another kind may be ignored (RFC 9110, 14.2)
+        return None
+    first, last = int(asked["first"]), int(asked["last"] or size)
+    return range(first, min(last + 1, size)) if first <= last or not asked["last"] else None
 
 
 def _generator(repo: Repository, oid: str) -> Any:

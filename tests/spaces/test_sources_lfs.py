@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_worker.source_limits import SourceLimits
+from gpu_worker import disk
+from gpu_worker.source_limits import MIB, SourceLimits
 from jobs.tokens import source_token
 from spaces.forge.local_writes import find_repository
 from tests.spaces.git_server import Claimed
@@ -22,6 +23,7 @@ from tests.spaces.worker_sources import (
     fetch,
     gitmodules,
     keep_lfs,
+    pointer_to,
     refusal,
 )
 
@@ -54,17 +56,80 @@ def test_a_submodule_s_objects_come_from_its_own_repository(
     assert (tmp_path / "source/lib/a.bin").read_bytes() == POINTED
 
 
-def test_a_pointer_that_tells_another_size_brings_nothing(
+def test_a_pointer_that_tells_another_size_is_named_before_anything_comes(
     server: str, app: Callable[..., Claimed], tmp_path: Path
 ) -> None:
-    lying = POINTER.replace(f"size {len(POINTED)}", f"size {len(POINTED) + 1}")
-    mine = app(**{"__gitattributes": ATTRIBUTES, "a.bin": lying})
+    mine = app(**{"__gitattributes": ATTRIBUTES, "a.bin": pointer_to(POINTED, told=len(POINTED) + 1)})
     keep_lfs(find_repository("alice", "app"))
 
-    reason, detail = refusal(claim_of(mine, server), tmp_path / "source")
+    assert refusal(claim_of(mine, server), tmp_path / "source") == (
+        "source_failed",
+        f"a.bin: its Git LFS pointer tells a size of {len(POINTED) + 1} bytes, and the object on the server has "
+        f"{len(POINTED)}.",
+    )
 
-    assert reason in ("lfs_object_missing", "source_failed")
-    assert "a.bin" in detail
+
+def test_no_room_is_made_for_what_a_pointer_only_claims(
+    server: str, app: Callable[..., Claimed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk makes the worker remove old images, so whoever pushes a pointer must not be able to say it is."""
+    mine = app(**{"__gitattributes": ATTRIBUTES, "a.bin": pointer_to(POINTED, told=40_000 * MIB)})
+    monkeypatch.setattr(disk, "_free", lambda path: disk.RESERVE + 1 * MIB)
+
+    assert refusal(claim_of(mine, server), tmp_path / "source")[0] == "lfs_object_missing"
+    keep_lfs(find_repository("alice", "app"))
+    assert refusal(claim_of(mine, server), tmp_path / "again")[0] == "source_failed"
+
+
+def test_an_object_that_is_there_and_does_not_fit_is_a_full_disk(
+    server: str, app: Callable[..., Claimed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = bytes(2 * MIB)
+    mine = app(**{"__gitattributes": ATTRIBUTES, "a.bin": pointer_to(content)})
+    keep_lfs(find_repository("alice", "app"), content)
+    monkeypatch.setattr(disk, "_free", lambda path: disk.RESERVE + 1 * MIB)
+
+    assert refusal(claim_of(mine, server), tmp_path / "source")[0] == "disk_full"
+
+
+def test_a_pointer_that_no_attribute_mentions_stays_one_beside_others(
+    server: str, app: Callable[..., Claimed], tmp_path: Path
+) -> None:
+    mine = app(**{"__gitattributes": ATTRIBUTES, "a.bin": POINTER, "example.txt": POINTER})
+    keep_lfs(find_repository("alice", "app"))
+
+    fetch(claim_of(mine, server), tmp_path / "source")
+
+    assert (tmp_path / "source/a.bin").read_bytes() == POINTED
+    assert (tmp_path / "source/example.txt").read_text() == POINTER
+
+
+def test_more_than_was_counted_is_cut_where_it_arrives(
+    server: str, app: Callable[..., Claimed], tmp_path: Path
+) -> None:
+    """git-lfs brings the objects of all pointers of a commit, also of those that are none for git."""
+    uncounted = bytes(3 * MIB)
+    mine = app(**{"__gitattributes": ATTRIBUTES, "a.bin": POINTER, "example.txt": pointer_to(uncounted)})
+    for content in (POINTED, uncounted):
+        keep_lfs(find_repository("alice", "app"), content)
+
+    assert refusal(claim_of(mine, server), tmp_path / "source", limits=SourceLimits(lfs_mib=2)) == (
+        "source_too_large",
+        "What arrives of the repository's Git LFS objects has more than 2 MiB; that is the limit of this worker.",
+    )
+
+
+def test_what_needs_an_extension_of_git_lfs_is_refused(
+    server: str, app: Callable[..., Claimed], tmp_path: Path
+) -> None:
+    extended = POINTER.replace("oid sha256", f"ext-0-case sha256:{'1' * 64}\noid sha256")
+    mine = app(**{"__gitattributes": ATTRIBUTES, "a.bin": extended})
+    keep_lfs(find_repository("alice", "app"))
+
+    assert refusal(claim_of(mine, server), tmp_path / "source") == (
+        "source_failed",
+        "a.bin needs an extension of Git LFS; workers have none.",
+    )
 
 
 def test_an_object_under_many_names_counts_as_often_as_it_is_written(

@@ -21,7 +21,6 @@ from tests.spaces.git_server import Claimed
 NEVER = threading.Event()
 POINTED = b"the weights of a model\n" * 1000
 OID = hashlib.sha256(POINTED).hexdigest()
-POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{OID}\nsize {len(POINTED)}\n"
 ATTRIBUTES = "*.bin filter=lfs diff=lfs merge=lfs -text\n"
 
 
@@ -52,6 +51,15 @@ def refusal(claim: Claim, directory: Path, *, limits: SourceLimits | None = None
     with pytest.raises(JobFailed) as failure:
         fetch(claim, directory, limits=limits)
     return failure.value.reason, failure.value.detail
+
+
+def pointer_to(content: bytes, *, told: int | None = None) -> str:
+    """The text that stands for an object in a tree; *told*: another size than its own."""
+    oid = hashlib.sha256(content).hexdigest()
+    return f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {told or len(content)}\n"
+
+
+POINTER = pointer_to(POINTED)
 
 
 def gitmodules(path: str, url: str, more: str = "") -> str:
