@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gpu_worker.errors import JobFailed
 from gpu_worker.protocol import Claim
+from gpu_worker.within import is_within
 
 PRE_REQUIREMENTS, REQUIREMENTS, SYSTEM_PACKAGES = "pre-requirements.txt", "requirements.txt", "packages.txt"
 FILE_LIMIT_BYTES = 1024 * 1024  # of each of these files
@@ -111,9 +112,9 @@ def _app_file(claim: Claim, source: Path) -> str:
     if not name.isprintable() or name.startswith(("/", "-")) or {"", ".", ".."} & set(name.split("/")):
         raise JobFailed("no_app_file", f"The app_file {name!r} is not the path of a file in the repository.")
     path = source / name
-    if path.is_dir() and _inside(path, source):
+    if path.is_dir() and is_within(path, source):
         raise JobFailed("no_app_file", f"The app_file {name} is a directory; it has to be a file.")
-    if not _inside(path, source) or not path.is_file():
+    if not is_within(path, source) or not path.is_file():
         missing = "" if claim.app_file else " It is what a README without an app_file means."
         raise JobFailed("no_app_file", f"The app_file {name} is not in the repository.{missing}")
     return name
@@ -160,12 +161,8 @@ def _system_packages(text: str, requirements: str) -> tuple[str, ...]:
 def _text(source: Path, name: str) -> str:
     """A file of the repository; empty where there is none, or where it is a link that leaves the repository."""
     path = source / name
-    if not path.is_file() or not _inside(path, source):
+    if not path.is_file() or not is_within(path, source):
         return ""
     if path.stat().st_size > FILE_LIMIT_BYTES:
         raise JobFailed("readme_unusable", f"{name} is larger than {FILE_LIMIT_BYTES // 1024} KiB.")
     return path.read_text(encoding="utf-8", errors="replace")
-
-
-def _inside(path: Path, source: Path) -> bool:
-    return path.resolve().is_relative_to(source.resolve())

@@ -11,6 +11,7 @@ from gpu_worker.gpus import assigned_gpus
 from gpu_worker.job import ENGINE_RETRY_SECONDS, Job
 from gpu_worker.preparing import prepare
 from gpu_worker.protocol import Claim
+from gpu_worker.start_failures import explain
 
 
 def begin(job: Job, claim: Claim) -> Runtime:
@@ -78,6 +79,6 @@ def _launch(job: Job, claim: Claim, prepared: Prepared) -> Runtime:
         except EngineSilent as problem:
             job.note_engine(problem)
         except EngineError as problem:
-            raise JobFailed("start_failed", f"The container engine refused: {problem}") from problem
+            raise JobFailed("start_failed", explain(str(problem))) from problem
         job.wishes.made.wait(ENGINE_RETRY_SECONDS)
         _await_renewal(job)  # the engine may have been silent for longer than the lease lasts

@@ -31,6 +31,10 @@ class LastLines:
     def __init__(self) -> None:
         self._tail = b""
 
+    @property
+    def tail(self) -> bytes:
+        return self._tail
+
     def add(self, data: bytes) -> None:
         self._tail = (self._tail + data)[-TAIL_BYTES:]
 

@@ -113,6 +113,13 @@ class Executor(Protocol):
     @property
     def name(self) -> str: ...
 
+    def at_hand(self, claim: Claim) -> Prepared | None:
+        """What an earlier build of the same commit and inputs has left; None where the source has to be read first.
+
+        Quick. Raises EngineSilent.
+        """
+        ...
+
     def foundation(self, claim: Claim, source: Path) -> Mapping[str, str]:
         """The environment of the image that the app will be built on, where it is here already; else nothing.
 

@@ -17,17 +17,22 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpu_worker import __version__
 from gpu_worker.app_plan import FILE_LIMIT_BYTES, read_plan
 from gpu_worker.build_errors import LastLines
+from gpu_worker.build_groups import BuildGroup
 from gpu_worker.build_settings import BuildSettings
+from gpu_worker.build_watch import Bounds, BuildWatch
 from gpu_worker.commands import Cancel, CommandTimeout, run_command
 from gpu_worker.errors import JobFailed
 from gpu_worker.process_identity import ProcessIdentity
 from gpu_worker.protocol import Claim
 from gpu_worker.recipes import Recipe, recipe_for
+from gpu_worker.within import is_within
 
 BUILD_TIMEOUT_SECONDS = 3600.0  # where the claim sets none
 PROBE_TIMEOUT_SECONDS = 20.0
+NO_GROUP = BuildGroup(missing="nobody asked for limits")
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,10 @@ class BuildTool:
     build: tuple[str, ...]
     environment: Mapping[str, str]
     version: str
+
+    @property
+    def is_buildx(self) -> bool:
+        return self.build[0] == "buildx"
 
 
 def find_build_tool(search_path: str | None = None) -> BuildTool | None:
@@ -129,9 +138,23 @@ def image_tag(claim: Claim, recipe: Recipe | None = None) -> str:
     return f"openface/{repository}:{claim.revision[:40]}-{digest}"
 
 
+def asked_tag(claim: Claim, settings: BuildSettings) -> str:
+    """A second name for an image that a recipe made: by what the recipe was made of, so that it is found unread.
+
+    The recipes of another version of this worker may be others.
+    """
+    readme = [claim.sdk, claim.app_file, claim.sdk_version, claim.python_version, claim.port]
+    private = [str(file) if file else None for file in (settings.pip_config, settings.apt_sources)]
+    inputs = json.dumps([__version__, readme, settings.python_image, private])
+    digest = hashlib.sha256(inputs.encode()).hexdigest()[:12]
+    return f"{image_tag(claim).rpartition('-')[0]}-asked-{digest}"
+
+
 class ImageBuilder:
-    def __init__(self, tool: BuildTool | None) -> None:
-        self._tool = tool
+    def __init__(self, tool: BuildTool | None, group: Callable[[bool], BuildGroup] = lambda buildx: NO_GROUP) -> None:
+        """*group*: where builds run; it is told whether buildx builds, and asked before each build."""
+        self._tool, self._group = tool, group
+        self._bounds = Bounds()
 
     def build(
         self,
@@ -146,8 +169,8 @@ class ImageBuilder:
     ) -> str:
         """Build what *plan* says; the new image's id.
 
-        Raises JobFailed (``build_failed``, ``build_timeout``, and what `build_errors.py` knows better) or
-        JobInterrupted; a cut build is stopped on the engine too (its RUN steps end with the client).
+        Raises JobFailed (``build_failed``, ``build_timeout``, and what `build_errors.py` and `build_watch.py` know
+        better) or JobInterrupted; a cut build is stopped on the engine too (its RUN steps end with the client).
         """
         if self._tool is None:
             raise JobFailed("no_buildkit", "This worker has no docker command line with BuildKit.")
@@ -162,13 +185,17 @@ class ImageBuilder:
                 f"--tag={plan.tag}",
                 *(f"--label={name}={value}" for name, value in labels.items()),
             ]
+            group = self._group(self._tool.is_buildx)
+            if group.parent is not None:
+                argv.append(f"--cgroup-parent={group.parent}")
             if plan.recipe is not None:
                 argv += _use_recipe(plan.recipe, Path(private), output)
             else:
                 if claim.sdk not in (None, "docker"):
                     output(f"The repository has a Dockerfile: it counts, and not sdk: {claim.sdk}.\n".encode())
                 argv += [f"--file={plan.dockerfile}", *_inputs(claim, Path(private))]
-            self._run([*argv, str(source)], plan, claim, output, cancel, started)
+            with self._bounds.during(group):
+                self._run([*argv, str(source)], plan, claim, output, cancel, started, group)
             return id_file.read_text().strip()
 
     def _run(
@@ -179,11 +206,13 @@ class ImageBuilder:
         output: Callable[[bytes], None],
         cancel: Cancel,
         started: Callable[[ProcessIdentity | None], None],
+        group: BuildGroup,
     ) -> None:
         assert self._tool is not None
         limit = claim.limits.build_timeout_seconds or BUILD_TIMEOUT_SECONDS
         environment = {**_client_environment(), **self._tool.environment}
         last = LastLines()
+        watch = BuildWatch(group, self._bounds, say=lambda text: output(f"{text}\n".encode()))
 
         def hear(data: bytes) -> None:
             last.add(data)
@@ -191,12 +220,18 @@ class ImageBuilder:
 
         try:
             code = run_command(
-                argv, env=environment, output=hear, cancel=cancel, timeout_seconds=limit, started=started
+                argv,
+                env=environment,
+                output=hear,
+                cancel=cancel,
+                timeout_seconds=limit,
+                started=started,
+                watch=watch.look,
             )
         except CommandTimeout:
             raise JobFailed("build_timeout", f"The build took longer than its limit of {limit:.0f} s.") from None
         if code != 0:
-            raise last.failure(code, dockerfile=plan.text, builder=self._tool.version)
+            raise watch.verdict(last.tail) or last.failure(code, dockerfile=plan.text, builder=self._tool.version)
 
 
 def _use_recipe(recipe: Recipe, private: Path, output: Callable[[bytes], None]) -> list[str]:
@@ -224,12 +259,12 @@ def _inputs(claim: Claim, private: Path) -> list[str]:
 
 def _checked(dockerfile: Path, source: Path) -> Path:
     """The repository's Dockerfile. Raises JobFailed where it is no file of the repository."""
-    if dockerfile.is_symlink() and not dockerfile.resolve().is_relative_to(source.resolve()):
+    if not dockerfile.exists():
+        raise JobFailed("dockerfile_unusable", "The Dockerfile is a link to a file that is not there.")
+    if dockerfile.is_symlink() and not is_within(dockerfile, source):
         raise JobFailed("dockerfile_unusable", "The Dockerfile is a link that leaves the repository.")
     if dockerfile.is_dir():
         raise JobFailed("dockerfile_unusable", "The repository's Dockerfile is a directory; it has to be a file.")
-    if dockerfile.is_symlink() and not dockerfile.is_file():
-        raise JobFailed("dockerfile_unusable", "The Dockerfile is a link to a file that is not there.")
     if dockerfile.stat().st_size > FILE_LIMIT_BYTES:  # it is read as a whole
         raise JobFailed("dockerfile_unusable", f"The Dockerfile is larger than {FILE_LIMIT_BYTES // 1024} KiB.")
     return dockerfile

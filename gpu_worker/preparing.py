@@ -40,7 +40,8 @@ def prepare(
     """Fetch and build. A disk that is full is made room on once; the second time the job fails by it.
 
     *suits* hears before the build what it is built on, and raises JobDeclined where that cannot run here.
-    Raises JobFailed, JobInterrupted. Nothing of the source is left afterwards.
+    A source whose image is here already is not fetched at all. Raises JobFailed, JobInterrupted. Nothing of the source
+    is left afterwards.
     """
     try:
         return _once(workshop, claim, output, cancel, started, patiently, suits)
@@ -72,6 +73,10 @@ def _once(
         suits(workshop.executor.foundation(claim, source))
         return workshop.executor.prepare(claim, source, output=output, cancel=cancel, started=started)
 
+    there = patiently(lambda: workshop.executor.at_hand(claim) or Prepared())
+    if there.image_id is not None:
+        output(b"The image of this commit is already here; nothing to build.\n")
+        return there
     work: Path | None = None
     try:
         work = _workplace(workshop.work_dir, claim)

@@ -55,6 +55,9 @@ class ProcessExecutor:
 
     # -- build -------------------------------------------------------------------------------------------------
 
+    def at_hand(self, claim: Claim) -> Prepared | None:
+        return None  # each run has a source of its own
+
     def foundation(self, claim: Claim, source: Path) -> Mapping[str, str]:
         return {}
 

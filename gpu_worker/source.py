@@ -21,6 +21,7 @@ from gpu_worker.process_identity import ProcessIdentity
 from gpu_worker.protocol import Claim
 from gpu_worker.source_limits import Budget, SourceLimits, Tree
 from gpu_worker.submodules import DEEPEST, MOST, Submodule, submodules_of
+from gpu_worker.within import is_within
 
 OWN_USER = "lease"
 # The store no longer has the commit; and: the server gives only what a branch or tag points at.
@@ -100,7 +101,7 @@ class _Fetch:
             if depth >= DEEPEST:
                 raise JobFailed("submodule_refused", f"Submodules are nested more than {DEEPEST} deep at {path}.")
             directory = git.tree / one.path
-            if not directory.resolve().is_relative_to(git.tree.resolve()):  # git checks this too, at the checkout
+            if not is_within(directory, git.tree):  # git checks this too, at the checkout
                 raise JobFailed("submodule_refused", f"The submodule {path} would leave the repository.")
             self._submodule(one, directory, depth=depth + 1, path=path)
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+# Where the engine keeps a container's files on this machine: of no use to the Space's people.
+_ROOT = re.compile(r"/\S*?/(?:overlay2|overlayfs|vfs|btrfs|zfs|snapshots)/\S*?(?:/merged|/fs)(?=/)")
 LONGEST_QUOTE = 600  # characters; the toolkit repeats itself
 
 _KNOWN: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -43,12 +45,21 @@ _KNOWN: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"exec format error"),
         "The image was built for another kind of processor than this machine has.",
     ),
+    (
+        re.compile(r"source (?P<what>/\S+) is not directory"),
+        "The image has a file at {what}, where the directory that the Space keeps has to be.",
+    ),
+    (
+        re.compile(r"cannot mount volume over existing file, file exists (?P<what>/[^\s:]+)"),
+        "The image has a file at {what}, where the directory that the Space keeps has to be.",
+    ),
     (re.compile(r"no space left on device"), "The disk of this machine is full."),
 )
 
 
 def explain(text: str) -> str:
-    """The engine's refusal to start a container as a sentence."""
+    """The engine's refusal to create or start a container as a sentence."""
+    text = _ROOT.sub("", text)
     for pattern, sentence in _KNOWN:
         if (found := pattern.search(text)) is not None:
             said = sentence.format(**{name: value.strip() for name, value in found.groupdict().items()})

@@ -11,8 +11,11 @@ from typing import Any
 from docker.models.containers import Container
 from docker.types import DeviceRequest, LogConfig, Mount
 
+from gpu_worker import build_groups
 from gpu_worker.base_images import base_of
+from gpu_worker.build_groups import BuildGroup
 from gpu_worker.build_settings import BuildSettings
+from gpu_worker.build_watch import Bounds
 from gpu_worker.commands import Cancel
 from gpu_worker.containers.connection import Conflict, Connection, Missing, engine_errors
 from gpu_worker.containers.image_store import ImageStore
@@ -33,7 +36,7 @@ from gpu_worker.containers.volumes import CACHE_PATH, SpaceVolumes
 from gpu_worker.environment import cache_environment, job_environment
 from gpu_worker.errors import EngineError, EngineSilent, JobFailed
 from gpu_worker.executor import Found, Prepared, Runtime
-from gpu_worker.images import ImageBuilder, find_build_tool, plan_build
+from gpu_worker.images import ImageBuilder, asked_tag, find_build_tool, image_tag, plan_build
 from gpu_worker.job_limits import ContainerLimits, LimitDefaults, container_limits
 from gpu_worker.journal import JobFacts, JobRecord
 from gpu_worker.process_identity import ProcessIdentity
@@ -42,6 +45,7 @@ from gpu_worker.protocol import Claim, Gpu
 logger = logging.getLogger(__name__)
 
 LOG_FILE_SIZE, LOG_FILES = "10m", "3"
+HERE = "Image {name} is already here; nothing to build.\n"
 
 
 class ContainerEngine:
@@ -87,6 +91,13 @@ class ContainerEngine:
         except EngineError:
             return {}  # it will be fetched
 
+    def at_hand(self, claim: Claim) -> Prepared | None:
+        for tag in (image_tag(claim), asked_tag(claim, self._build)):
+            image_id = self.find_image(claim, tag)
+            if image_id is not None:
+                return Prepared(image_id=image_id, environment=self._environment_of(image_id))
+        return None
+
     def prepare(
         self,
         claim: Claim,
@@ -99,20 +110,26 @@ class ContainerEngine:
         plan = plan_build(claim, source, self._build)
         image_id = self.find_image(claim, plan.tag)
         if image_id is not None:
-            output(f"Image {plan.tag} is already here; nothing to build.\n".encode())
-            return Prepared(image_id=image_id, environment=self._environment_of(image_id))
-        if self._builder is None:
-            self._builder = ImageBuilder(find_build_tool())
-        labels = labels_of(self._worker_id, JobFacts.of(claim), IMAGE)
-        image_id = self._builder.build(
-            plan, claim, source, labels=labels, output=output, cancel=cancel, started=started
-        )
+            output(HERE.format(name=plan.tag).encode())
+        else:
+            if self._builder is None:
+                self._builder = ImageBuilder(find_build_tool(), self.build_group)
+            labels = labels_of(self._worker_id, JobFacts.of(claim), IMAGE)
+            image_id = self._builder.build(
+                plan, claim, source, labels=labels, output=output, cancel=cancel, started=started
+            )
+        if plan.recipe is not None:
+            self.images.name_too(image_id, asked_tag(claim, self._build))
         return Prepared(image_id=image_id, environment=self._environment_of(image_id))
 
     def _environment_of(self, image: str) -> dict[str, str]:
         with engine_errors():
             said = self._engine().images.get(image).attrs["Config"].get("Env") or []
         return {name: value for name, _, value in (entry.partition("=") for entry in said)}
+
+    def build_group(self, buildx: bool) -> BuildGroup:
+        """Where builds run and are bounded. Raises EngineSilent."""
+        return build_groups.choose(self.describe(), self._build, buildx=buildx)
 
     def find_image(self, claim: Claim, tag: str) -> str | None:
         """The id of the image that an earlier build of the same inputs left, if it is ours. Raises EngineSilent."""
@@ -272,5 +289,9 @@ class ContainerEngine:
         return list(self._engine().containers.list(all=True, filters=filters, ignore_removed=True))
 
     def remove_stray_networks(self, leases: set[str]) -> None:
-        """Remove our networks whose lease is not in *leases* and that no container of a job uses."""
+        """Remove our networks whose lease is not in *leases* and that no container of a job uses, at a worker's start.
+
+        A former worker that was killed while it built has left the limits of its builds in force: they are lifted.
+        """
+        Bounds().lift(self.build_group(buildx=False))
         self._networks.remove_strays(leases)

@@ -68,6 +68,11 @@ class ImageStore:
         """A job starts from this image: the engine dates a tag, also one that is there already."""
         quietly(lambda: self._tag(image_id))
 
+    def name_too(self, image_id: str, name: str) -> None:
+        """Give an image one more name, by which it is found again."""
+        repository, _, tag = name.rpartition(":")
+        quietly(lambda: self._engine().api.tag(image_id, repository, tag))
+
     def note_good(self, record: JobRecord) -> None:
         """The app of this job runs: its image is the one to keep of its repository."""
         image_id = record.image_id

@@ -6,9 +6,12 @@ outlives every container, restart and new commit; only `remove_all`, an explicit
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
+import os
 import re
+import stat
 import tarfile
 from dataclasses import dataclass
 
@@ -73,6 +76,11 @@ class SpaceVolumes:
 
     def _owner(self, container: Container, path: str) -> tuple[int, int | None]:
         """The mode of a directory, and its user where that matters: of one that others may not write to."""
+        for mount in container.attrs.get("Mounts") or ():
+            if mount.get("Destination") == path:
+                with contextlib.suppress(OSError, KeyError):  # seen from the host only; the engine's way takes 0.1 s
+                    there = os.stat(mount["Source"])
+                    return stat.S_IMODE(there.st_mode) & 0o777, there.st_uid
         pieces, facts = container.get_archive(path)
         mode = int((facts or {}).get("mode", 0)) & 0o777
         if mode & WRITABLE_BY_OTHERS:

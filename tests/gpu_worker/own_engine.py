@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -17,7 +18,9 @@ from tests.gpu_worker.worker import eventually
 class OwnEngine:
     """*host* is its address. Its network has a name of its own: without one it would take the machine's away."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, **settings: object) -> None:
+        """*settings* as in daemon.json, with underscores."""
+        self._settings = {name.replace("_", "-"): value for name, value in settings.items()}
         self.host = f"unix://{directory}/docker.sock"
         self._directory = directory
         self._bridge = f"own{os.getpid()}"
@@ -46,7 +49,7 @@ class OwnEngine:
             f"--config-file={directory}/daemon.json", "--containerd-namespace=own-engine",
             "--containerd-plugins-namespace=own-engine-plugins", "--shutdown-timeout=3",
         ]  # fmt: skip
-        (directory / "daemon.json").write_text("{}")  # not the machine's own
+        (directory / "daemon.json").write_text(json.dumps(self._settings))  # not the machine's own
         with open(directory / "dockerd.log", "ab") as log:
             self._daemon = subprocess.Popen(command, stdout=log, stderr=log)
         eventually(self._answers, what="the engine")

@@ -63,6 +63,7 @@ def test_a_failed_build_says_what_failed(said: str, reason: str, sentence: str) 
         ("directory", "The repository's Dockerfile is a directory; it has to be a file."),
         ("link to a directory", "The repository's Dockerfile is a directory; it has to be a file."),
         ("link to nothing", "The Dockerfile is a link to a file that is not there."),
+        ("link to itself", "The Dockerfile is a link to a file that is not there."),
         ("link out", "The Dockerfile is a link that leaves the repository."),
     ],
 )
@@ -79,6 +80,8 @@ def test_a_dockerfile_that_is_no_file_has_its_own_sentence(
             (source / "Dockerfile").symlink_to("folder")
         case "link to nothing":
             (source / "Dockerfile").symlink_to("gone")
+        case "link to itself":
+            (source / "Dockerfile").symlink_to("Dockerfile")
         case "link out":
             (source / "Dockerfile").symlink_to(tmp_path)
 

@@ -211,9 +211,12 @@ def test_an_app_file_outside_of_the_repository_is_a_sentence(repository: Reposit
     assert (reason, detail) == ("no_app_file", f"The app_file {path!r} is not the path of a file in the repository.")
 
 
-def test_an_app_file_that_is_a_link_out_of_the_repository_is_not_in_it(repository: Repository) -> None:
+@pytest.mark.parametrize("target", ["/etc/passwd", "app.py"])
+def test_an_app_file_that_is_a_link_out_of_the_repository_or_to_itself_is_not_in_it(
+    repository: Repository, target: str
+) -> None:
     source = repository({})
-    (source / "app.py").symlink_to("/etc/passwd")
+    (source / "app.py").symlink_to(target)
 
     assert refusal(claim("gradio", app_file="app.py"), source) == (
         "no_app_file",

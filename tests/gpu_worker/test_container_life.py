@@ -123,6 +123,8 @@ def test_the_same_commit_starts_without_a_build(plane: ControlPlane, make_worker
     second = running(plane, "again", revision)
 
     assert "nothing to build" in second.logs["build"]
+    assert "Fetching" in first.logs["build"]
+    assert "Fetching" not in second.logs["build"], "nobody needs its source"
     assert second.events[-1]["image_id"] == first.events[2]["image_id"]
 
 

@@ -132,7 +132,11 @@ def test_a_fetch_that_fills_the_disk_is_tried_once_more_after_a_clean_up(plane: 
         return 2
 
     workshop = SimpleNamespace(
-        work_dir=small_disk / "work", sources=SourceFetcher(), worker_name="gpu1", make_room=make_room
+        work_dir=small_disk / "work",
+        sources=SourceFetcher(),
+        executor=SimpleNamespace(at_hand=lambda claim: None),
+        worker_name="gpu1",
+        make_room=make_room,
     )
     with pytest.raises(JobFailed) as failure:
         build(cast(Workshop, workshop), claim)

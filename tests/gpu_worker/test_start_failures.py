@@ -17,6 +17,14 @@ OCI = (
     ("said", "sentence"),
     [
         (
+            "source /var/lib/docker/overlay2/5a21b3/merged/data is not directory",
+            "The image has a file at /data, where the directory that the Space keeps has to be.",
+        ),
+        (
+            "cannot mount volume over existing file, file exists /var/lib/docker/overlay2/5a21b3/merged/cache",
+            "The image has a file at /cache, where the directory that the Space keeps has to be.",
+        ),
+        (
             'could not select device driver "" with capabilities: [[gpu]]',
             "Docker cannot give GPUs to containers: install the NVIDIA Container Toolkit and restart Docker.",
         ),
