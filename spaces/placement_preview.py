@@ -14,7 +14,7 @@ from jobs.requirements import spec_of
 from jobs.scheduling import RequirementSpec
 from jobs.states import JobState
 from jobs.waiting import Waiting, look, summed_up
-from spaces import topics, why, words
+from spaces import kept_data, topics, why, words
 from spaces.models import Space
 from spaces.placement import Placement, Wish, placed
 from spaces.why import Reader, Row
@@ -31,7 +31,7 @@ class Preview:
     spec: RequirementSpec
     waiting: Waiting
     rows: list[Row]
-    effects: list[str]  # sentences on the job there is
+    effects: list[str]  # sentences on the job there is, and on what the Space has kept
 
     @property
     def title(self) -> str:
@@ -102,7 +102,8 @@ def preview(space: Space, wish: Wish) -> Preview:
     spec = placed(plan.requirement, wish.placement, worker_id)
     waiting = summed_up(look(named=[worker_id]).reasons(spec, mode=plan.mode), spec)
     rows = why.rows(waiting, reader=OPERATOR, now=database_now(), gpu_count=spec.gpu_count)
-    return Preview(wish, spec, waiting, rows, _effects(space, wish, spec))
+    effects = [*_effects(space, wish, spec), *filter(None, [kept_data.left_behind(space, waiting)])]
+    return Preview(wish, spec, waiting, rows, effects)
 
 
 def _effects(space: Space, wish: Wish, spec: RequirementSpec) -> list[str]:

@@ -12,6 +12,7 @@ from spaces import launch, placement
 from spaces.models import Space
 from spaces.placement_preview import Preview, preview
 from tests.factories import GpuWorkerFactory, UptimeFactory, WorkerFactory, ago
+from tests.spaces.pages import runs
 from tests.spaces.repositories import make_space
 from workers import standing
 from workers.models import Worker
@@ -90,6 +91,42 @@ def test_effects_on_the_runs_there_are(space: Space, owner: User) -> None:
     lifecycle.claim_next(worker.pk, session=1, free_gpu=1, free_cpu=0, key=str(uuid.uuid4()))
     assert judged(space, "cpu").effects == ["What runs now goes on where it is, until somebody restarts it."]
     assert judged(space, "gpu").effects == ["The run there is was started with just that."]
+
+
+STAYS = "Files it kept in /data stay on gpu1; they come back when it runs there again."
+
+
+@pytest.mark.parametrize(
+    ("value", "worker", "leaves"),
+    [
+        ("automatic", None, False),
+        ("gpu", None, False),
+        ("worker", "gpu1", False),
+        ("cpu", None, True),
+        ("worker", "gpu2", True),
+        ("worker", "cpu1", True),
+    ],
+)
+def test_what_it_kept_on_a_machine_that_it_leaves_stays_there(
+    space: Space, value: str, worker: str | None, leaves: bool
+) -> None:
+    assert STAYS not in judged(space, value, worker).effects, "it has never run"
+    runs.submit(space, requirement=runs.GPU)
+    attempt = runs.claim(Worker.objects.get(name="gpu1"))
+    assert STAYS not in judged(space, value, worker).effects, "its app has not been there yet"
+
+    attempt.to_running().report("exited", code=1, oom_killed=False)
+
+    assert (STAYS in judged(space, value, worker).effects) is leaves
+
+
+def test_what_it_kept_on_a_machine_that_was_revoked_stays_there(space: Space) -> None:
+    runs.submit(space, requirement=runs.GPU)
+    runs.claim(Worker.objects.get(name="gpu1")).to_running()
+
+    standing.revoke(Worker.objects.get(name="gpu1").pk, actor=None)
+
+    assert STAYS in judged(space, "gpu").effects
 
 
 def test_it_costs_the_same_for_a_large_fleet(space: Space, django_assert_max_num_queries) -> None:
