@@ -19,8 +19,8 @@ from gpu_worker.build_watch import Bounds, BuildWatch
 from gpu_worker.containers import ContainerEngine
 from gpu_worker.errors import ConfigError, JobFailed
 from tests.gpu_worker.builds import claim, write
+from tests.gpu_worker.engines import OwnEngine, skip_unless_possible
 from tests.gpu_worker.images import BUSYBOX
-from tests.gpu_worker.own_engine import OwnEngine, skip_unless_possible
 
 OLD = {"ServerVersion": "20.10.24+dfsg1", "CgroupDriver": "cgroupfs", "MemTotal": 16 * 1024**3}
 NEW = {**OLD, "ServerVersion": "26.1.5"}

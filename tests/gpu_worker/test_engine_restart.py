@@ -9,8 +9,8 @@ import pytest
 
 from tests.gpu_worker.conftest import ask
 from tests.gpu_worker.control_plane import ControlPlane, Lease
+from tests.gpu_worker.engines import OwnEngine, skip_unless_possible
 from tests.gpu_worker.images import DOCKERFILE, container_files
-from tests.gpu_worker.own_engine import OwnEngine, skip_unless_possible
 from tests.gpu_worker.worker import WorkerProcess, eventually, make_repository
 
 pytestmark = pytest.mark.docker

@@ -26,8 +26,8 @@ from gpu_worker.source import SourceFetcher
 from gpu_worker.source_limits import SourceLimits
 from gpu_worker.workshop import Workshop
 from tests.gpu_worker.control_plane import ControlPlane
+from tests.gpu_worker.engines import small_engine
 from tests.gpu_worker.images import BUSYBOX
-from tests.gpu_worker.small_engine import small_engine
 from tests.gpu_worker.test_source import claim_of
 from tests.gpu_worker.worker import WorkerProcess, eventually, make_repository
 
@@ -158,7 +158,8 @@ def test_a_build_that_fills_the_disk_ends_well_if_old_images_made_room(
 ) -> None:
     monkeypatch.setattr(garbage, "MOMENT_SECONDS", 0.0)
     monkeypatch.setattr(disk, "RESERVE", 0)
-    with small_engine(mib=120) as (address, root):
+    with small_engine(mib=120) as own:
+        address, root = own.host, own.root
         monkeypatch.setenv("DOCKER_HOST", address)  # for the builds, by docker's own command line
         engine = ContainerEngine(WORKER, base_url=address)
         keeping = Housekeeping(DiskFloor(60), tmp_path, engine.images, in_hand=set)

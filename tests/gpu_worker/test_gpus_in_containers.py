@@ -18,7 +18,7 @@ import pytest
 
 from tests.gpu_worker.conftest import ask, clear_away
 from tests.gpu_worker.control_plane import ControlPlane, Lease
-from tests.gpu_worker.gpu_engine import GpuEngine, skip_unless_possible
+from tests.gpu_worker.engines import GpuEngine, skip_unless_possible
 from tests.gpu_worker.images import BUSYBOX, container_files
 from tests.gpu_worker.worker import WorkerProcess, eventually, make_repository
 
@@ -43,7 +43,7 @@ def engine() -> Iterator[GpuEngine]:
     with tempfile.TemporaryDirectory(prefix="openface-gpus-", ignore_cleanup_errors=True) as directory:
         engine = GpuEngine(Path(directory))
         engine.has([FIRST, SECOND], driver=[FIRST, SECOND, UNKNOWN])
-        with engine.running():
+        with engine:
             yield engine
 
 
