@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 
 from docker.models.networks import Network
@@ -10,6 +11,8 @@ from gpu_worker.containers.connection import Connection, engine_errors, quietly
 from gpu_worker.containers.labels import LEASE_LABEL, SPACE, container_name, labels_of, ours
 from gpu_worker.containers.own_container import own_container
 from gpu_worker.journal import JobFacts
+
+logger = logging.getLogger(__name__)
 
 ICC = "com.docker.network.bridge.enable_icc"  # containers may talk; a worker in one has to reach the job's
 
@@ -21,17 +24,37 @@ class JobNetworks:
         self._engine, self._worker_id = engine, worker_id
 
     def ensure(self, facts: JobFacts) -> None:
-        """The job's network, made if it is not there."""
+        """The job's network, made if it is not there, and anew where a worker of the other kind made it.
+
+        A worker in a container can reach nothing in a network that one on the host has made.
+        """
         name = container_name(facts)
+        wanted = "false" if own_container(self._engine()) is None else "true"
         with engine_errors():
-            if not self._named(name):
-                self._engine().networks.create(
-                    name,
-                    driver="bridge",
-                    check_duplicate=True,
-                    labels=labels_of(self._worker_id, facts, SPACE),
-                    options={ICC: "false" if own_container(self._engine()) is None else "true"},
-                )
+            found = self._named(name)
+            if found and not self._made_for_another(found[0], facts, wanted):
+                return
+            for network in found:
+                network.remove()
+            self._engine().networks.create(
+                name,
+                driver="bridge",
+                check_duplicate=True,
+                labels=labels_of(self._worker_id, facts, SPACE),
+                options={ICC: wanted},
+            )
+
+    def _made_for_another(self, network: Network, facts: JobFacts, wanted: str) -> bool:
+        """Whether it has the wrong setting, is ours, and nothing uses it; where something does, that is said."""
+        if (network.attrs.get("Options") or {}).get(ICC) == wanted:
+            return False
+        if (network.attrs.get("Labels") or {}).get(LEASE_LABEL) != facts.lease:
+            return False
+        # one that was only created is none of them: it looks for its network by name when it starts
+        users = self._engine().containers.list(all=True, filters={"network": str(network.id)}, sparse=True)
+        if users:
+            _warn(network)
+        return not users
 
     def join(self, facts: JobFacts) -> None:
         """Let this process reach the job's container: from the host it does already, from a container it must join."""
@@ -40,6 +63,8 @@ class JobNetworks:
             if own is None:
                 return
             for network in self._engine().networks.list(names=[_exactly(container_name(facts))], greedy=True):
+                if (network.attrs.get("Options") or {}).get(ICC) == "false":
+                    _warn(network)
                 if own not in (network.attrs.get("Containers") or {}):
                     network.connect(own)
 
@@ -67,6 +92,13 @@ class JobNetworks:
         own = own_container(self._engine())
         if own is not None:
             quietly(lambda: self._engine().networks.get(network_id).disconnect(own, force=True))
+
+
+def _warn(network: Network) -> None:
+    logger.warning(
+        "network made by a worker of the other kind (host or container); a restart of the Space makes it anew",
+        extra={"action": "network_unfit", "network": network.name},
+    )
 
 
 def _exactly(name: str) -> str:

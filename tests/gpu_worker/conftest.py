@@ -7,6 +7,7 @@ import http.client
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,11 +19,24 @@ from gpu_worker.credentials import Credential
 from gpu_worker.errors import EngineError
 from gpu_worker.executor import Runtime
 from gpu_worker.gateway import Gateway
+from tests.conftest import docker_answers
 from tests.gpu_worker.commands_of_owner import Command, make_command
 from tests.gpu_worker.control_plane import ControlPlane
+from tests.gpu_worker.leftovers import clear_leftovers
 from tests.gpu_worker.nvml import build_nvml_stub, dismiss_lookers
 from tests.gpu_worker.raw_apps import LEASE, SECRET, TOKEN, WORKER_ID, App, Serve
 from tests.gpu_worker.worker import WorkerProcess, eventually
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_by_killed_runs(request: pytest.FixtureRequest) -> None:
+    """What an earlier run left on the engine, where this one uses it."""
+    if docker_answers() and any(item.get_closest_marker("docker") for item in request.session.items):
+        engine = docker.from_env()
+        try:
+            clear_leftovers(engine, now=datetime.now(UTC))
+        finally:
+            engine.close()
 
 
 @pytest.fixture
