@@ -23,6 +23,7 @@ from gpu_worker.credentials import Credential, CredentialStore
 from gpu_worker.crew import Crew
 from gpu_worker.data_dir import DataDirLock
 from gpu_worker.disk import DiskFloor
+from gpu_worker.disk_guard import guard_disk
 from gpu_worker.doctor import examine
 from gpu_worker.enrollment import control_plane, enroll, read_token
 from gpu_worker.errors import CallFailed, Final, Refused, Revoked, WireError
@@ -222,6 +223,7 @@ class _Agent:
             "heartbeat": lambda: self._heartbeat.run(self._stop),
             "claims": lambda: self._claims.run(self._stop),
             "signals": lambda: self._listener.run(self._stop),
+            "disk": lambda: guard_disk(self._executor, self._machine, self._holdings.all, self._config, self._stop),
             "doctor": lambda: HouseCalls(self._config, tell=self._link.examined).run(self._stop),
         }
         threads = [threading.Thread(target=body, name=name, daemon=True) for name, body in bodies.items()]

@@ -57,6 +57,8 @@ class WorkerConfig:
     """For how long an app is kept (not served) whose lease the control plane does not know."""
     disk_floor_mib: int | None = None
     """What has to stay free of the disk; None: see disk.py."""
+    max_space_data_gib: int | None = None
+    """What one Space may have on the disk while it runs; None: whatever is there, down to what disk_guard.py keeps."""
     source_limits: SourceLimits = field(default_factory=SourceLimits)
     base_image: str = ""
     """What Dockerfiles with `ARG BASE_IMAGE` build on instead of their default, where no registry is reached."""
@@ -108,6 +110,7 @@ def load(
             merged, "UNKNOWN_LEASE_SECONDS", DEFAULT_UNKNOWN_LEASE_SECONDS, highest=366 * 24 * 3600
         ),
         disk_floor_mib=_number(merged, "DISK_FLOOR_MIB", 0, highest=_MOST_MIB) if "DISK_FLOOR_MIB" in merged else None,
+        max_space_data_gib=_number(merged, "MAX_SPACE_DATA_GIB", 0, highest=1024**2) or None,
         source_limits=_source_limits(merged),
         base_image=merged.get("OPENFACE_BASE_IMAGE", ""),
         build=build_settings.load(merged, base_image=merged.get("OPENFACE_BASE_IMAGE", "")),

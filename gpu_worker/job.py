@@ -57,6 +57,8 @@ class Job:
         self.healthy: bool | None = None
         """Whether the app answered last; None: not known yet."""
         self.ended_by_itself = False
+        self.condemned: JobFailed | None = None
+        """By what the job fails although its app would go on; set from outside."""
         self.runtime_token = None if claim is None else claim.runtime_token
         """The newest, which delivers the results of a batch job; None: not told since this process began."""
         self._reporting = False
@@ -157,6 +159,10 @@ class Job:
         """Write down a running build, for the next process of this worker to end it if we die first."""
         self.record.child = child
         self.workshop.journal.save(self.record, durable=False)
+
+    def raise_if_condemned(self) -> None:
+        if self.condemned is not None:
+            raise self.condemned
 
     # -- the app -----------------------------------------------------------------------------------------------
 

@@ -47,6 +47,19 @@ class JobRunner:
     def facts(self) -> JobFacts:
         return self._job.facts
 
+    @property
+    def lease(self) -> str:
+        return self._job.facts.lease
+
+    @property
+    def has_app(self) -> bool:
+        """Whether its app has been started, and its end has not."""
+        return self._job.runtime is not None and self._job.record.phase in ("starting", "running")
+
+    def condemn(self, failure: JobFailed) -> None:
+        """Let the app end within moments, and its job fail by this."""
+        self._job.condemned = failure
+
     def start(self) -> None:
         self._thread.start()
 

@@ -32,6 +32,7 @@ def await_ready(job: Job, runtime: Runtime) -> None:
     pause = READY_POLL_SECONDS
     while True:
         job.wishes.raise_if_made()
+        job.raise_if_condemned()
         state = job.state(runtime)
         if state.status == "gone":
             raise JobFailed("container_lost", "The app's container was removed while it was starting.")
@@ -63,6 +64,7 @@ def serve(job: Job, runtime: Runtime) -> None:
     )
     while True:
         job.wishes.raise_if_made()
+        job.raise_if_condemned()
         raise_if_cut_off(job)
         _raise_if_out_of_time(job)
         job.unknown.note()

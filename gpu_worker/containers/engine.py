@@ -18,6 +18,7 @@ from gpu_worker.build_settings import BuildSettings
 from gpu_worker.build_watch import Bounds
 from gpu_worker.commands import Cancel
 from gpu_worker.containers.connection import Conflict, Connection, Missing, engine_errors
+from gpu_worker.containers.disk_usage import disk_usage
 from gpu_worker.containers.image_store import ImageStore
 from gpu_worker.containers.labels import (
     FACTS_LABEL,
@@ -287,6 +288,10 @@ class ContainerEngine:
     def _ours(self, *labels: str) -> list[Container]:
         filters = ours(self._worker_id, *labels)
         return list(self._engine().containers.list(all=True, filters=filters, ignore_removed=True))
+
+    def disk_usage(self) -> dict[str, int]:
+        """Bytes that each running app has on the disk, by lease. Slow. Raises EngineError."""
+        return disk_usage(self._engine, self._worker_id)
 
     def remove_stray_networks(self, leases: set[str]) -> None:
         """Remove our networks whose lease is not in *leases* and that no container of a job uses, at a worker's start.
