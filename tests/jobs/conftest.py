@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from pytest_django import Settings
 
 from jobs.lifecycle import Claim, claim_next
-from tests.factories import UptimeFactory
+from jobs.models import Lease
+from tests.factories import JobFactory, UptimeFactory
+from tests.jobs.results import lease_of
 from workers.models import Worker
 
 
@@ -30,3 +35,19 @@ def up_for_a_day(request: pytest.FixtureRequest) -> None:
 
 def _is_transactional(request: pytest.FixtureRequest) -> bool:
     return any(marker.kwargs.get("transaction") for marker in request.node.iter_markers("django_db"))
+
+
+@pytest.fixture
+def results_directory(settings: Settings, tmp_path: Path) -> None:
+    """A place for results of its own, and a quota that a few bytes exceed."""
+    settings.OPENFACE_ARTIFACTS_DIR = tmp_path / "artifacts"
+    settings.OPENFACE_ARTIFACT_FILE_MAX_BYTES = 100
+    settings.OPENFACE_ARTIFACT_JOB_MAX_BYTES = 150
+    settings.OPENFACE_ARTIFACT_JOB_MAX_FILES = 3
+    settings.OPENFACE_ARTIFACT_DISK_FLOOR_MIB = 1
+
+
+@pytest.fixture
+def lease(results_directory: None, db: None) -> Lease:
+    """Of a batch job that runs."""
+    return lease_of(JobFactory.create(mode="batch", state="running"))
