@@ -52,7 +52,7 @@ class LeasesInline(ReadOnly, admin.TabularInline[Lease, Job]):
 
 @admin.register(Job)
 class JobAdmin(ReadOnly, admin.ModelAdmin[Job]):
-    list_display = ("__str__", "state", "kind", "requirement", "worker", "attempts", "state_since", "reason")
+    list_display = ("run", "state", "kind", "requirement", "worker", "attempts", "state_since", "reason")
     list_filter = ("state", "kind", "worker")
     search_fields = ("owner", "repo", "revision", "id")
     list_select_related = ("requirement", "worker")
@@ -60,6 +60,11 @@ class JobAdmin(ReadOnly, admin.ModelAdmin[Job]):
     inlines = (EventsInline, LeasesInline)
     actions = ("stop",)
     readonly_fields = ("place_in_line", "why_it_waits")
+
+    @admin.display(description=_("job"), ordering="seq")
+    def run(self, job: Job) -> str:
+        """Without its state, which has a column of its own."""
+        return f"{job.owner}/{job.repo}@{job.revision[:7]}"
 
     @admin.display(description=_("place in line"))
     def place_in_line(self, job: Job) -> str:

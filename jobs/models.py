@@ -13,7 +13,9 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Func, Q
 from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
 
+from jobs.state_names import STATE_CHOICES
 from jobs.states import ACTIVE, COMING, FINAL, SERVING, JobState
 
 
@@ -37,14 +39,19 @@ class Requirement(models.Model):
         CPU = "cpu", "CPU"
         GPU = "gpu", "GPU"
 
-    kind = models.CharField(max_length=8, choices=Kind)
-    gpu_count = models.PositiveSmallIntegerField(default=0)
-    vram_mib = models.PositiveIntegerField(null=True, blank=True, help_text="per GPU; empty: whole GPUs of any size")
-    exclusive = models.BooleanField(default=False)
-    features = ArrayField(models.CharField(max_length=32), default=list, blank=True)
-    worker = models.ForeignKey("workers.Worker", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+    kind = models.CharField(_("kind"), max_length=8, choices=Kind)
+    gpu_count = models.PositiveSmallIntegerField(_("number of GPUs"), default=0)
+    vram_mib = models.PositiveIntegerField(
+        _("VRAM (MiB)"), null=True, blank=True, help_text=_("per GPU; empty: whole GPUs of any size")
+    )
+    exclusive = models.BooleanField(_("whole GPUs"), default=False)
+    features = ArrayField(models.CharField(max_length=32), verbose_name=_("features"), default=list, blank=True)
+    worker = models.ForeignKey(
+        "workers.Worker", verbose_name=_("worker"), null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
 
     class Meta:
+        verbose_name, verbose_name_plural = _("needs of jobs"), _("needs of jobs")
         constraints = [
             models.UniqueConstraint(
                 fields=["kind", "gpu_count", "vram_mib", "exclusive", "features", "worker"],
@@ -79,60 +86,74 @@ class Job(models.Model):
 
     class Kind(models.TextChoices):
         SPACE = "space", "Space"
-        INFERENCE = "inference", "Inference"
-        BENCHMARK = "benchmark", "Benchmark"
+        INFERENCE = "inference", _("Inference")
+        BENCHMARK = "benchmark", _("Benchmark")
 
     class Mode(models.TextChoices):
-        SERVICE = "service", "Service"
-        BATCH = "batch", "Batch"
+        SERVICE = "service", _("Service")
+        BATCH = "batch", _("Batch")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     seq = models.BigIntegerField(unique=True, db_default=NextSeq(), editable=False)
-    kind = models.CharField(max_length=16, choices=Kind, default=Kind.SPACE)
-    mode = models.CharField(max_length=8, choices=Mode, default=Mode.SERVICE)
+    kind = models.CharField(_("kind"), max_length=16, choices=Kind, default=Kind.SPACE)
+    mode = models.CharField(_("mode"), max_length=8, choices=Mode, default=Mode.SERVICE)
 
-    space = models.ForeignKey("spaces.Space", on_delete=models.PROTECT, related_name="jobs")
-    replica = models.PositiveSmallIntegerField(default=0)
-    repository_id = models.CharField(max_length=64, help_text="the forge's own id, which survives a rename")
-    owner = models.CharField(max_length=255)
-    repo = models.CharField(max_length=255)
-    revision = models.CharField(max_length=64, help_text="full commit id")
-    requirement = models.ForeignKey(Requirement, on_delete=models.PROTECT, related_name="jobs")
+    space = models.ForeignKey("spaces.Space", verbose_name=_("Space"), on_delete=models.PROTECT, related_name="jobs")
+    replica = models.PositiveSmallIntegerField(_("replica"), default=0)
+    repository_id = models.CharField(
+        _("repository id"), max_length=64, help_text=_("the forge's own id, which survives a rename")
+    )
+    owner = models.CharField(_("owner"), max_length=255)
+    repo = models.CharField(_("repository"), max_length=255)
+    revision = models.CharField(_("revision"), max_length=64, help_text=_("full commit id"))
+    requirement = models.ForeignKey(Requirement, verbose_name=_("needs"), on_delete=models.PROTECT, related_name="jobs")
     spec = models.JSONField(
-        default=dict, help_text="what the worker is told: sdk, app_file, port, environment, limits, as of the start"
+        _("start settings"),
+        default=dict,
+        help_text=_("what the worker is told: sdk, app_file, port, environment, limits, as of the start"),
     )
 
-    state = models.CharField(
-        max_length=16, choices=[(s.value, s.value) for s in JobState], default=JobState.QUEUED.value
+    state = models.CharField(_("state"), max_length=16, choices=STATE_CHOICES, default=JobState.QUEUED.value)
+    state_since = models.DateTimeField(_("in this state since"), db_default=Now())
+    reason_code = models.CharField(_("reason code"), max_length=64, blank=True)
+    reason = models.TextField(_("reason"), blank=True, help_text=_("one sentence for people"))
+    stop_requested_at = models.DateTimeField(_("stop requested at"), null=True, blank=True)
+    stop_reason = models.CharField(_("reason of the stop"), max_length=255, blank=True)
+
+    replaces = models.ForeignKey(
+        "self", verbose_name=_("replaces"), null=True, blank=True, on_delete=models.PROTECT, related_name="replaced_by"
     )
-    state_since = models.DateTimeField(db_default=Now())
-    reason_code = models.CharField(max_length=64, blank=True)
-    reason = models.TextField(blank=True, help_text="one sentence for people")
-    stop_requested_at = models.DateTimeField(null=True, blank=True)
-    stop_reason = models.CharField(max_length=255, blank=True)
+    blocked_by = models.ForeignKey(
+        "self", verbose_name=_("waits for"), null=True, blank=True, on_delete=models.PROTECT, related_name="blocks"
+    )
 
-    replaces = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="replaced_by")
-    blocked_by = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="blocks")
-
-    attempts = models.PositiveSmallIntegerField(default=0, help_text="counted claims")
-    worker = models.ForeignKey("workers.Worker", null=True, blank=True, on_delete=models.PROTECT, related_name="jobs")
-    image_id = models.CharField(max_length=128, blank=True)
-    exit_code = models.IntegerField(null=True, blank=True)
-    oom_killed = models.BooleanField(default=False)
+    attempts = models.PositiveSmallIntegerField(_("attempts"), default=0, help_text=_("counted claims"))
+    worker = models.ForeignKey(
+        "workers.Worker", verbose_name=_("worker"), null=True, blank=True, on_delete=models.PROTECT, related_name="jobs"
+    )
+    image_id = models.CharField(_("image id"), max_length=128, blank=True)
+    exit_code = models.IntegerField(_("exit code"), null=True, blank=True)
+    oom_killed = models.BooleanField(_("out of memory"), default=False)
 
     requested_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+        settings.AUTH_USER_MODEL,
+        verbose_name=_("requested by"),
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
     )
-    queued_at = models.DateTimeField(db_default=Now())
-    leased_at = models.DateTimeField(null=True, blank=True)
-    build_started_at = models.DateTimeField(null=True, blank=True)
-    build_ended_at = models.DateTimeField(null=True, blank=True)
-    first_ran_at = models.DateTimeField(null=True, blank=True)
-    finished_at = models.DateTimeField(null=True, blank=True)
+    queued_at = models.DateTimeField(_("queued at"), db_default=Now())
+    leased_at = models.DateTimeField(_("leased at"), null=True, blank=True)
+    build_started_at = models.DateTimeField(_("build started at"), null=True, blank=True)
+    build_ended_at = models.DateTimeField(_("build ended at"), null=True, blank=True)
+    first_ran_at = models.DateTimeField(_("first ran at"), null=True, blank=True)
+    finished_at = models.DateTimeField(_("finished at"), null=True, blank=True)
 
     objects = JobQuerySet.as_manager()
 
     class Meta:
+        verbose_name, verbose_name_plural = _("job"), _("jobs")
         constraints = [
             models.CheckConstraint(condition=Q(state__in=_values(JobState)), name="job_state_is_known"),
             models.UniqueConstraint(
@@ -183,22 +204,31 @@ class Lease(models.Model):
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="leases")
-    worker = models.ForeignKey("workers.Worker", on_delete=models.PROTECT, related_name="leases")
-    attempt = models.PositiveSmallIntegerField(help_text="the number of this claim of the job, never reused")
-    counted = models.BooleanField(default=True)
-    session = models.PositiveIntegerField(help_text="the worker's session that claimed it")
-    idempotency_key = models.CharField(max_length=128)
-    key_id = models.CharField(max_length=32, help_text="which lease key its tokens are derived from")
-    acquired_at = models.DateTimeField(db_default=Now())
-    expires_at = models.DateTimeField()  # no index: it would end HOT updates for every renewal
-    released_at = models.DateTimeField(null=True, blank=True)
-    cleared_at = models.DateTimeField(null=True, blank=True)
-    accepted_through = models.PositiveIntegerField(default=0, help_text="seq of the last event taken")
-    unlisted_beats = models.PositiveSmallIntegerField(default=0, help_text="heartbeats in a row that did not list it")
-    log_incomplete = models.BooleanField(default=False)
+    job = models.ForeignKey(Job, verbose_name=_("job"), on_delete=models.PROTECT, related_name="leases")
+    worker = models.ForeignKey(
+        "workers.Worker", verbose_name=_("worker"), on_delete=models.PROTECT, related_name="leases"
+    )
+    attempt = models.PositiveSmallIntegerField(
+        _("attempt"), help_text=_("the number of this claim of the job, never reused")
+    )
+    counted = models.BooleanField(_("counted"), default=True)
+    session = models.PositiveIntegerField(_("session"), help_text=_("the worker's session that claimed it"))
+    idempotency_key = models.CharField(_("idempotency key"), max_length=128)
+    key_id = models.CharField(_("key id"), max_length=32, help_text=_("which lease key its tokens are derived from"))
+    acquired_at = models.DateTimeField(_("acquired at"), db_default=Now())
+    expires_at = models.DateTimeField(_("expires at"))  # no index: it would end HOT updates for every renewal
+    released_at = models.DateTimeField(_("released at"), null=True, blank=True)
+    cleared_at = models.DateTimeField(_("cleared at"), null=True, blank=True)
+    accepted_through = models.PositiveIntegerField(
+        _("last event taken"), default=0, help_text=_("seq of the last event taken")
+    )
+    unlisted_beats = models.PositiveSmallIntegerField(
+        _("heartbeats without it"), default=0, help_text=_("heartbeats in a row that did not list it")
+    )
+    log_incomplete = models.BooleanField(_("log incomplete"), default=False)
 
     class Meta:
+        verbose_name, verbose_name_plural = _("lease"), _("leases")
         constraints = [
             models.UniqueConstraint(fields=["worker", "idempotency_key"], name="one_lease_per_claim_key"),
             models.UniqueConstraint(
@@ -217,14 +247,19 @@ class Lease(models.Model):
 class Reservation(models.Model):
     """VRAM of one GPU that a lease holds until it is cleared."""
 
-    lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="reservations")
-    gpu = models.ForeignKey("workers.Gpu", on_delete=models.PROTECT, related_name="reservations")
-    mib = models.PositiveIntegerField(help_text="of an exclusive one: the whole card")
-    exclusive = models.BooleanField(default=False)
-    cleared_at = models.DateTimeField(null=True, blank=True, help_text="the lease's, repeated for the constraint")
-    over_since = models.DateTimeField(null=True, blank=True, help_text="since when the job uses more than that")
+    lease = models.ForeignKey(Lease, verbose_name=_("lease"), on_delete=models.CASCADE, related_name="reservations")
+    gpu = models.ForeignKey("workers.Gpu", verbose_name=_("GPU"), on_delete=models.PROTECT, related_name="reservations")
+    mib = models.PositiveIntegerField(_("reserved (MiB)"), help_text=_("of an exclusive one: the whole card"))
+    exclusive = models.BooleanField(_("whole GPU"), default=False)
+    cleared_at = models.DateTimeField(
+        _("cleared at"), null=True, blank=True, help_text=_("the lease's, repeated for the constraint")
+    )
+    over_since = models.DateTimeField(
+        _("over since"), null=True, blank=True, help_text=_("since when the job uses more than that")
+    )
 
     class Meta:
+        verbose_name, verbose_name_plural = _("reservation"), _("reservations")
         constraints = [
             models.UniqueConstraint(fields=["lease", "gpu"], name="one_reservation_per_lease_and_gpu"),
             models.UniqueConstraint(
@@ -246,24 +281,37 @@ class Reservation(models.Model):
 class JobEvent(models.Model):
     """One move of a job, or one report that was ignored. Never changed, never deleted with a worker."""
 
-    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="events")
-    at = models.DateTimeField(db_default=Now())
-    event = models.CharField(max_length=32)
-    from_state = models.CharField(max_length=16, blank=True)
-    to_state = models.CharField(max_length=16, blank=True)
-    ignored = models.BooleanField(default=False, help_text="illegal in the state it met: kept, without effect")
-    reason_code = models.CharField(max_length=64, blank=True)
-    reason = models.TextField(blank=True)
-    revision = models.CharField(max_length=64)
-    image_id = models.CharField(max_length=128, blank=True)
-    worker = models.ForeignKey("workers.Worker", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
-    worker_name = models.CharField(max_length=63, blank=True)
-    lease = models.ForeignKey(Lease, null=True, blank=True, on_delete=models.SET_NULL, related_name="events")
-    seq = models.PositiveIntegerField(null=True, blank=True, help_text="the worker's number of this report")
-    actor = models.CharField(max_length=150, blank=True, help_text="the person who did it, if a person did")
-    facts = models.JSONField(default=dict, blank=True, help_text="what its sentence does not say to everybody")
+    job = models.ForeignKey(Job, verbose_name=_("job"), on_delete=models.PROTECT, related_name="events")
+    at = models.DateTimeField(_("time"), db_default=Now())
+    event = models.CharField(_("event"), max_length=32)
+    from_state = models.CharField(_("from"), max_length=16, blank=True, choices=STATE_CHOICES)
+    to_state = models.CharField(_("to"), max_length=16, blank=True, choices=STATE_CHOICES)
+    ignored = models.BooleanField(
+        _("ignored"), default=False, help_text=_("illegal in the state it met: kept, without effect")
+    )
+    reason_code = models.CharField(_("reason code"), max_length=64, blank=True)
+    reason = models.TextField(_("reason"), blank=True)
+    revision = models.CharField(_("revision"), max_length=64)
+    image_id = models.CharField(_("image id"), max_length=128, blank=True)
+    worker = models.ForeignKey(
+        "workers.Worker", verbose_name=_("worker"), null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    worker_name = models.CharField(_("worker's name"), max_length=63, blank=True)
+    lease = models.ForeignKey(
+        Lease, verbose_name=_("lease"), null=True, blank=True, on_delete=models.SET_NULL, related_name="events"
+    )
+    seq = models.PositiveIntegerField(
+        _("report number"), null=True, blank=True, help_text=_("the worker's number of this report")
+    )
+    actor = models.CharField(
+        _("person"), max_length=150, blank=True, help_text=_("the person who did it, if a person did")
+    )
+    facts = models.JSONField(
+        _("facts"), default=dict, blank=True, help_text=_("what its sentence does not say to everybody")
+    )
 
     class Meta:
+        verbose_name, verbose_name_plural = _("job event"), _("job events")
         ordering = ["id"]
         indexes = [models.Index(fields=["job", "id"], name="event_by_job")]
 
@@ -332,21 +380,27 @@ class Artifact(models.Model):
 class AuditEvent(models.Model):
     """One act of a person: who, what, on what, why, from where, and what it changed."""
 
-    at = models.DateTimeField(db_default=Now())
+    at = models.DateTimeField(_("time"), db_default=Now())
     actor = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+        settings.AUTH_USER_MODEL,
+        verbose_name=_("account"),
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
     )
-    actor_name = models.CharField(max_length=150, blank=True)
-    act = models.CharField(max_length=64)
-    object_type = models.CharField(max_length=32)
-    object_id = models.CharField(max_length=255)
-    object_name = models.CharField(max_length=255, blank=True)
-    reason = models.TextField(blank=True)
-    address = models.GenericIPAddressField(null=True, blank=True)
-    before = models.JSONField(null=True, blank=True)
-    after = models.JSONField(null=True, blank=True)
+    actor_name = models.CharField(_("person"), max_length=150, blank=True)
+    act = models.CharField(_("act"), max_length=64)
+    object_type = models.CharField(_("kind of object"), max_length=32)
+    object_id = models.CharField(_("object id"), max_length=255)
+    object_name = models.CharField(_("object"), max_length=255, blank=True)
+    reason = models.TextField(_("reason"), blank=True)
+    address = models.GenericIPAddressField(_("address"), null=True, blank=True)
+    before = models.JSONField(_("before"), null=True, blank=True)
+    after = models.JSONField(_("after"), null=True, blank=True)
 
     class Meta:
+        verbose_name, verbose_name_plural = _("audit entry"), _("audit")
         ordering = ["-id"]
         indexes = [models.Index(fields=["object_type", "object_id", "-id"], name="audit_by_object")]
 

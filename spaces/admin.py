@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin
 from django.http import HttpRequest
 from django.urls import path
+from django.utils.translation import gettext_lazy as _
 
 from jobs import audit, notices
 from spaces.models import LocalCollaborator, LocalRepository, Space
@@ -39,8 +40,8 @@ class SpaceAdmin(SpaceModelAdmin):
     search_fields = ("owner", "name", "title", "repository_id")
     fieldsets = (
         (None, {"fields": ("owner", "name", "repository_id", "visibility", "topics", "head_revision", "head_at")}),
-        ("Placement", {"fields": ("placement", "placement_worker")}),
-        ("Running", {"fields": ("app_port", "startup_timeout_seconds", "keep_prefix", "rewrite_host")}),
+        (_("Placement"), {"fields": ("placement", "placement_worker")}),
+        (_("Running it"), {"fields": ("app_port", "startup_timeout_seconds", "keep_prefix", "rewrite_host")}),
     )
     readonly_fields = (
         *("owner", "name", "repository_id", "visibility", "topics", "head_revision", "head_at"),
@@ -51,7 +52,7 @@ class SpaceAdmin(SpaceModelAdmin):
         view = self.admin_site.admin_view(placement_view)
         return [path("<int:object_id>/placement/", view, name="spaces_space_placement"), *super().get_urls()]
 
-    @admin.display(description="topics")
+    @admin.display(description=_("topics"))
     def topic_list(self, space: Space) -> str:
         return ", ".join(space.topics)
 
@@ -96,7 +97,7 @@ class LocalRepositoryAdmin(RepositoryModelAdmin):
     fields = ("owner", "name", "visibility", "topics", "default_branch", "created_at")
     inlines = (CollaboratorInline,)
 
-    @admin.display(description="topics")
+    @admin.display(description=_("topics"))
     def topic_list(self, repository: LocalRepository) -> str:
         return ", ".join(repository.topics)
 

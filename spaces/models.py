@@ -7,52 +7,68 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Lower, Now
+from django.utils.translation import gettext_lazy as _
 
 
 class Visibility(models.TextChoices):
-    PUBLIC = "public", "Public"  # everybody may read
-    INTERNAL = "internal", "Internal"  # everybody who is signed in may read
-    PRIVATE = "private", "Private"  # owner and collaborators may read
+    PUBLIC = "public", _("Public")  # everybody may read
+    INTERNAL = "internal", _("Internal")  # everybody who is signed in may read
+    PRIVATE = "private", _("Private")  # owner and collaborators may read
 
 
 class Space(models.Model):
     """A repository that can be run. The forge's facts are a copy, refreshed at each look; its id is identity."""
 
     class Placement(models.TextChoices):
-        AUTOMATIC = "automatic", "Automatic"
+        AUTOMATIC = "automatic", _("Automatic")
         CPU = "cpu", "CPU"
         GPU = "gpu", "GPU"
-        WORKER = "worker", "A named worker"
+        WORKER = "worker", _("A named worker")
 
-    repository_id = models.CharField(max_length=64, unique=True)
-    owner = models.CharField(max_length=255)
-    name = models.CharField(max_length=255)
-    visibility = models.CharField(max_length=16, choices=Visibility, default=Visibility.PRIVATE)
-    topics = ArrayField(models.CharField(max_length=64), default=list, blank=True)
+    repository_id = models.CharField(_("repository id"), max_length=64, unique=True)
+    owner = models.CharField(_("owner"), max_length=255)
+    name = models.CharField(_("name"), max_length=255)
+    visibility = models.CharField(_("visibility"), max_length=16, choices=Visibility, default=Visibility.PRIVATE)
+    topics = ArrayField(models.CharField(max_length=64), verbose_name=_("topics"), default=list, blank=True)
 
     # README front matter at head, for cards; never decides where a job runs.
-    title = models.CharField(max_length=255, blank=True)
-    emoji = models.CharField(max_length=16, blank=True)
-    color_from = models.CharField(max_length=16, blank=True)
-    color_to = models.CharField(max_length=16, blank=True)
-    short_description = models.CharField(max_length=255, blank=True)
-    sdk = models.CharField(max_length=32, blank=True)
-    head_revision = models.CharField(max_length=64, blank=True)
-    head_at = models.DateTimeField(null=True, blank=True)
-    synced_at = models.DateTimeField(null=True, blank=True)
+    title = models.CharField(_("title"), max_length=255, blank=True)
+    emoji = models.CharField(_("emoji"), max_length=16, blank=True)
+    color_from = models.CharField(_("first colour"), max_length=16, blank=True)
+    color_to = models.CharField(_("second colour"), max_length=16, blank=True)
+    short_description = models.CharField(_("short description"), max_length=255, blank=True)
+    sdk = models.CharField("SDK", max_length=32, blank=True)
+    head_revision = models.CharField(_("newest commit"), max_length=64, blank=True)
+    head_at = models.DateTimeField(_("time of the newest commit"), null=True, blank=True)
+    synced_at = models.DateTimeField(_("last looked at"), null=True, blank=True)
 
-    placement = models.CharField(max_length=16, choices=Placement, default=Placement.AUTOMATIC)
+    placement = models.CharField(_("placement"), max_length=16, choices=Placement, default=Placement.AUTOMATIC)
     placement_worker = models.ForeignKey(
-        "workers.Worker", null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+        "workers.Worker",
+        verbose_name=_("named worker"),
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="+",
     )
-    app_port = models.PositiveIntegerField(null=True, blank=True, help_text="overrides the front matter's app_port")
-    startup_timeout_seconds = models.PositiveIntegerField(null=True, blank=True)
-    keep_prefix = models.BooleanField(null=True, blank=True, help_text="empty: as the front matter says, else stripped")
-    rewrite_host = models.BooleanField(null=True, blank=True, help_text="send Host and Origin as localhost")
+    app_port = models.PositiveIntegerField(
+        _("port of the app"), null=True, blank=True, help_text=_("overrides the front matter's app_port")
+    )
+    startup_timeout_seconds = models.PositiveIntegerField(_("startup timeout (s)"), null=True, blank=True)
+    keep_prefix = models.BooleanField(
+        _("keep the path's prefix"),
+        null=True,
+        blank=True,
+        help_text=_("empty: as the front matter says, else stripped"),
+    )
+    rewrite_host = models.BooleanField(
+        _("rewrite the host"), null=True, blank=True, help_text=_("send Host and Origin as localhost")
+    )
 
-    created_at = models.DateTimeField(db_default=Now())
+    created_at = models.DateTimeField(_("created at"), db_default=Now())
 
     class Meta:
+        verbose_name, verbose_name_plural = _("Space"), _("Spaces")
         constraints = [
             models.UniqueConstraint(Lower("owner"), Lower("name"), name="one_space_per_name"),
             models.CheckConstraint(
@@ -75,16 +91,18 @@ class Space(models.Model):
 class LocalRepository(models.Model):
     """A bare repository of the local forge. Names are case-insensitive, as on Forgejo."""
 
-    owner = models.CharField(max_length=255, help_text="a user's name, or an organisation that is only a name")
-    name = models.CharField(max_length=255)
-    visibility = models.CharField(max_length=16, choices=Visibility, default=Visibility.PRIVATE)
-    topics = ArrayField(models.CharField(max_length=64), default=list, blank=True)
-    default_branch = models.CharField(max_length=255, default="main")
-    created_at = models.DateTimeField(db_default=Now())
+    owner = models.CharField(
+        _("owner"), max_length=255, help_text=_("a user's name, or an organisation that is only a name")
+    )
+    name = models.CharField(_("name"), max_length=255)
+    visibility = models.CharField(_("visibility"), max_length=16, choices=Visibility, default=Visibility.PRIVATE)
+    topics = ArrayField(models.CharField(max_length=64), verbose_name=_("topics"), default=list, blank=True)
+    default_branch = models.CharField(_("default branch"), max_length=255, default="main")
+    created_at = models.DateTimeField(_("created at"), db_default=Now())
 
     class Meta:
+        verbose_name, verbose_name_plural = _("local repository"), _("local repositories")
         constraints = [models.UniqueConstraint(Lower("owner"), Lower("name"), name="one_repository_per_name")]
-        verbose_name_plural = "local repositories"
 
     def __str__(self) -> str:
         return f"{self.owner}/{self.name}"
@@ -94,15 +112,20 @@ class LocalCollaborator(models.Model):
     """What a user other than the owner may do with a local repository."""
 
     class Permission(models.TextChoices):
-        READ = "read", "Read"
-        WRITE = "write", "Write"
-        ADMIN = "admin", "Admin"
+        READ = "read", _("Read")
+        WRITE = "write", _("Write")
+        ADMIN = "admin", _("Admin")
 
-    repository = models.ForeignKey(LocalRepository, on_delete=models.CASCADE, related_name="collaborators")
-    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
-    permission = models.CharField(max_length=8, choices=Permission)
+    repository = models.ForeignKey(
+        LocalRepository, verbose_name=_("repository"), on_delete=models.CASCADE, related_name="collaborators"
+    )
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, verbose_name=_("user"), on_delete=models.CASCADE, related_name="+"
+    )
+    permission = models.CharField(_("permission"), max_length=8, choices=Permission)
 
     class Meta:
+        verbose_name, verbose_name_plural = _("collaborator"), _("collaborators")
         constraints = [models.UniqueConstraint(fields=["repository", "user"], name="one_permission_per_user")]
 
     def __str__(self) -> str:

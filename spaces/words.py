@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from django.utils.translation import get_language, gettext_lazy, ngettext, pgettext_lazy
 from django.utils.translation import gettext as _
 
+from jobs import state_names
 from jobs.states import JobState
 from spaces.durations import needed_memory
 
@@ -37,16 +38,7 @@ ON_DEMAND = "ondemand"  # a Space without any job: it runs when somebody starts 
 STOPPED = "stopped"  # how people call a job that was stopped, whether it ever ran (completed) or not (cancelled)
 
 STATE_NAMES: Mapping[str, _StrPromise] = {
-    JobState.QUEUED: pgettext_lazy("state", "Queued"),
-    JobState.LEASED: pgettext_lazy("state", "Leased"),
-    JobState.BUILDING: pgettext_lazy("state", "Building"),
-    JobState.STARTING: pgettext_lazy("state", "Starting"),
-    JobState.RUNNING: pgettext_lazy("state", "Running"),
-    JobState.STOPPING: pgettext_lazy("state", "Stopping"),
-    JobState.UNAVAILABLE: pgettext_lazy("state", "Unavailable"),
-    JobState.COMPLETED: pgettext_lazy("state", "Completed"),
-    JobState.FAILED: pgettext_lazy("state", "Failed"),
-    JobState.CANCELLED: pgettext_lazy("state", "Stopped"),
+    **state_names.STATE_NAMES,
     ON_DEMAND: pgettext_lazy("state", "On demand"),
     STOPPED: pgettext_lazy("state", "Stopped"),
 }
@@ -103,6 +95,8 @@ REASONS: Mapping[str, _StrPromise] = {
     "disconnected": gettext_lazy("Its worker was cut off for longer than this job may run alone."),
     "build_failed": gettext_lazy("The build failed."),
     "no_base_image": gettext_lazy("The base image could not be fetched."),
+    "image_not_lent": gettext_lazy("The build wants an image that is the worker's own."),
+    "syntax_refused": gettext_lazy("The Dockerfile asks to be read by a program that the worker does not run."),
     "syntax_unavailable": gettext_lazy("The image that the Dockerfile names after # syntax= could not be fetched."),
     "syntax_too_new": gettext_lazy("The Dockerfile uses syntax that the worker's BuildKit does not know."),
     "build_timeout": gettext_lazy("The build took longer than it may."),
@@ -408,6 +402,10 @@ REMEDIES: Mapping[str, _StrPromise] = {
     "no_base_image": gettext_lazy(
         "Check the name after FROM in the Dockerfile; ask your operator whether the worker reaches that registry."
     ),
+    "image_not_lent": gettext_lazy(
+        "Build on an image of a registry, or ask the worker's owner to lend that one (LENT_IMAGES)."
+    ),
+    "syntax_refused": gettext_lazy("Remove the line # syntax=, or name docker/dockerfile there."),
     "syntax_unavailable": gettext_lazy(
         "Remove that line, or ask your operator whether the worker reaches that registry."
     ),
