@@ -31,6 +31,7 @@ OWN, SLICE = "openface-builds", "openface-builds.slice"
 ENGINES_OWN = "docker/buildkit"
 MIB = 1024 * 1024
 CPU_SHARE = 0.25  # of what other groups get where the processors are short
+NOT_SETTABLE = "this user may not set control groups"
 UNLIMITED_BYTES = 2**60  # what the first version of control groups shows instead of a word is some number above this
 
 
@@ -102,8 +103,9 @@ class ControlGroup:
         _try(self._pids, "max")
         _try(self._file("cpu", "cpu.weight", "cpu.shares"), "100" if self._unified else "1024")
 
-    def writable(self) -> bool:
-        return os.access(self._memory, os.W_OK) and os.access(self._pids, os.W_OK)
+    def settable(self) -> bool:
+        """Whether this process may make and bound it."""
+        return all(os.access(_nearest(file), os.W_OK) for file in (self._memory, self._pids))
 
     def processes(self) -> int:
         """How many there are below it now; 0 where nobody can tell."""
@@ -143,7 +145,10 @@ class BuildGroup:
 
 
 def choose(info: Mapping[str, Any], settings: BuildSettings, *, buildx: bool, root: Path = ROOT) -> BuildGroup:
-    """The way that is possible here. *info*: the engine's description of itself; *buildx*: whether that builds."""
+    """The way that is possible here; nothing is changed yet (`build_watch.Bounds` does that).
+
+    *info*: the engine's description of itself; *buildx*: whether that builds.
+    """
     if in_container():
         return BuildGroup(missing="the worker runs in a container, from which control groups cannot be set")
     if _is_remote(os.environ.get("DOCKER_HOST", "")):
@@ -158,11 +163,8 @@ def choose(info: Mapping[str, Any], settings: BuildSettings, *, buildx: bool, ro
 
 
 def _own(group: ControlGroup, limits: BuildLimits) -> BuildGroup:
-    try:
-        group.make()
-        group.bound(limits)
-    except OSError as problem:
-        return BuildGroup(missing=f"this user may not set control groups ({problem.strerror or problem})")
+    if not group.settable():
+        return BuildGroup(missing=NOT_SETTABLE)
     return BuildGroup(parent=f"/{OWN}", group=group, limits=limits)
 
 
@@ -170,12 +172,8 @@ def _shared(info: Mapping[str, Any], group: ControlGroup, limits: BuildLimits, *
     older = "the docker command line has no buildx" if _major(info) >= 23 else "Docker is older than 23"
     if info.get("CgroupDriver") != "cgroupfs":
         return BuildGroup(missing=f"{older}, and systemd manages its control groups")
-    try:
-        group.make()  # as the engine does before the first build
-    except OSError as problem:
-        return BuildGroup(missing=f"this user may not set control groups ({problem.strerror or problem})")
-    if not group.writable():
-        return BuildGroup(missing="this user may not set control groups")
+    if not group.settable():
+        return BuildGroup(missing=NOT_SETTABLE)
     return BuildGroup(group=group, limits=limits, shared=True)
 
 
@@ -186,6 +184,10 @@ def _major(info: Mapping[str, Any]) -> int:
 
 def _is_remote(host: str) -> bool:
     return bool(host) and not host.startswith("unix://")
+
+
+def _nearest(file: Path) -> Path:
+    return next((place for place in (file, *file.parents) if place.exists()), file)
 
 
 def _number(file: Path) -> int | None:

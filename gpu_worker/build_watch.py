@@ -6,6 +6,7 @@ BuildKit only says that a step ended with some code; that memory or processes we
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import threading
 import time
@@ -13,6 +14,8 @@ from collections.abc import Callable, Iterator
 
 from gpu_worker.build_groups import BuildGroup, BuildLimits
 from gpu_worker.errors import JobFailed
+
+logger = logging.getLogger(__name__)
 
 NEARLY = 0.95  # of the processes: what starts and ends all the time is seldom caught at the very limit
 CROWDED_SECONDS = 20.0  # so long at the limit, and a build is not busy but stuck
@@ -33,7 +36,7 @@ class Bounds:
 
     @contextlib.contextmanager
     def during(self, group: BuildGroup) -> Iterator[None]:
-        """Put a shared group's limits in force, and lift them after the last build that ran under them."""
+        """Put the limits in force. Those of a shared group are lifted after the last build that ran under them."""
         with self._lock:
             self._builds += 1
             self.renew(group)
@@ -46,11 +49,18 @@ class Bounds:
                     self.lift(group)
 
     def renew(self, group: BuildGroup) -> None:
-        """Another worker of this machine may have lifted them. Where somebody has set others, those stay."""
-        if group.shared and group.group is not None and group.limits is not None:
-            with contextlib.suppress(OSError):
-                if group.group.limits() is None:
-                    group.group.bound(group.limits)
+        """Have them in force: another worker of this machine may have lifted them. Of a shared group, those stay that
+        somebody else has set."""
+        if group.group is None or group.limits is None:
+            return
+        in_force = group.group.limits()
+        if in_force == group.limits or (group.shared and in_force is not None):
+            return
+        try:
+            group.group.make()
+            group.group.bound(group.limits)
+        except OSError as problem:
+            logger.warning("builds not bounded", extra={"action": "builds_unbounded", "problem": str(problem)})
 
     def lift(self, group: BuildGroup) -> None:
         """Leave a shared group as it was found; also after a worker that was killed while it built."""

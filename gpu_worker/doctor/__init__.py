@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from gpu_worker.config import WorkerConfig
 from gpu_worker.credentials import CredentialStore
-from gpu_worker.doctor import engine, machine
+from gpu_worker.doctor import builds, engine, machine
 from gpu_worker.doctor.device_test import device_test
 from gpu_worker.doctor.gpu import DriverLook, driver, gpus
 from gpu_worker.doctor.network import network, reach
@@ -35,7 +35,8 @@ def examine(config: WorkerConfig, *, test_device: bool = False, image: str | Non
     look = DriverLook.now(config)
     if config.executor == "docker":
         facts = engine.ask()
-        checks += [engine.engine(facts, config), engine.buildkit(), driver(look), gpus(look)]
+        checks += [engine.engine(facts, config), engine.buildkit(), builds.build_limits(facts, config)]
+        checks += [driver(look), gpus(look)]
         checks += engine.gpu_support(facts, wanted=look.needs_toolkit)
     else:
         checks += [machine.process_executor(), driver(look), gpus(look)]

@@ -56,9 +56,11 @@ def bounded_by_hand(root: Path, path: str, *, memory_mib: int, pids: int) -> Con
 
 def test_a_newer_docker_is_told_a_group_of_our_own_with_half_of_the_memory(root: Path) -> None:
     chosen = choose(NEW, BuildSettings(), buildx=True, root=root)
-
     assert (chosen.parent, chosen.shared, chosen.missing) == ("/openface-builds", False, None)
-    assert ControlGroup("openface-builds", root).limits() == BuildLimits(8 * GIB, 4096)
+    assert not list(root.glob("**/openface-builds")), "to look changes nothing"
+
+    with Bounds().during(chosen):
+        assert ControlGroup("openface-builds", root).limits() == BuildLimits(8 * GIB, 4096)
 
 
 def test_the_slice_that_the_owner_has_made_goes_before(root: Path) -> None:
