@@ -1,4 +1,4 @@
-"""What a worker says of itself, as plain values: read by `api/serializers.py`, acted on by `registry.py`.
+"""What a worker says of itself, as plain values: read by `api/serializers`, acted on by `registry.py`.
 
 A field that is None was not known to the worker. Memory is in MiB; IMPOSSIBLE stands for a number that no memory has.
 """
