@@ -9,12 +9,13 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from gpu_worker import __version__, agent, cli_disk, cli_inspect, cli_owner
-from gpu_worker.answer import EXIT_CONFIG, EXIT_FINAL, EXIT_UNEXPECTED, Answer
+from gpu_worker.answer import EXIT_CONFIG, Answer, Failure
 from gpu_worker.config import WorkerConfig, load
 from gpu_worker.errors import CallFailed, ConfigError, EngineError, Final, WireError
-from gpu_worker.settings_file import with_settings_file
+from gpu_worker.settings_file import bring
 
 # flag → setting; every flag has a variable, so a service file and a shell say the same
 _FLAGS = {
@@ -64,31 +65,51 @@ COMMANDS = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    try:
+        arguments = _parser().parse_args(words)
+    except _WrongArgument as problem:
+        print(problem, file=sys.stderr)
+        return _failed(Failure("wrong_argument", problem.sentence, EXIT_CONFIG), json_too="--json" in words)
     _set_up_logging(arguments.verbose)
     overrides = {setting: getattr(arguments, flag.replace("-", "_")) for flag, (setting, _) in _FLAGS.items()}
     command: Command = arguments.command
     try:
-        config = load(with_settings_file(os.environ), overrides, local=command.local)
+        bring(os.environ)
+        config = load(os.environ, overrides, local=command.local)
         if command.act is None:
             return agent.run(config)
         answer = command.act(config, arguments)
-    except ConfigError as problem:
+    except (ConfigError, Final, CallFailed, WireError, EngineError) as problem:
         print(problem, file=sys.stderr)
-        return EXIT_CONFIG
-    except Final as problem:
-        print(problem, file=sys.stderr)
-        return EXIT_FINAL
-    except (CallFailed, WireError, EngineError) as problem:
-        print(problem, file=sys.stderr)
-        return EXIT_UNEXPECTED
+        return _failed(Failure.of(problem), json_too=arguments.json)
     print(json.dumps(answer.facts, ensure_ascii=False) if arguments.json else answer.text)
     return answer.code
 
 
+def _failed(failure: Failure, *, json_too: bool) -> int:
+    if json_too:
+        print(json.dumps(failure.wire(), ensure_ascii=False))
+    return failure.exit
+
+
+class _WrongArgument(Exception):
+    """The arguments cannot work. As text: how the command is used, and what is wrong."""
+
+    def __init__(self, parser: argparse.ArgumentParser, sentence: str) -> None:
+        super().__init__(f"{parser.format_usage()}{parser.prog}: error: {sentence}")
+        self.sentence = sentence
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Instead of ending the process here: who asked for JSON gets some."""
+        raise _WrongArgument(self, message)
+
+
 def _parser() -> argparse.ArgumentParser:
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="openface-gpu-worker",
         description="Runs Spaces on this machine.",
         epilog=EXIT_CODES,

@@ -11,7 +11,7 @@ from gpu_worker.answer import Answer
 from gpu_worker.config import WorkerConfig
 from gpu_worker.containers import ContainerEngine
 from gpu_worker.credentials import Credential, CredentialStore
-from gpu_worker.data_dir import DataDirLock
+from gpu_worker.data_dir import WHICH, DataDirLock
 from gpu_worker.enrollment import control_plane
 from gpu_worker.errors import ConfigError, Revoked
 from gpu_worker.executor import Executor
@@ -46,6 +46,7 @@ def prune(config: WorkerConfig, arguments: Namespace) -> Answer:
 
 def leave(config: WorkerConfig, arguments: Namespace) -> Answer:
     """End this worker's credential and remove what is its own here. What Spaces keep goes only where that is said."""
+    _credential(config)  # before the lock, which would make the directory
     with DataDirLock(config.data_dir, taken=IN_USE):
         store, credential = CredentialStore(config.data_dir), _credential(config)
         executor = make_executor(config, credential.worker_id)
@@ -90,7 +91,7 @@ def leave(config: WorkerConfig, arguments: Namespace) -> Answer:
 def _credential(config: WorkerConfig) -> Credential:
     credential = CredentialStore(config.data_dir).load()
     if credential is None:
-        raise ConfigError("This worker is not enrolled, so nothing here is known to be its own.")
+        raise ConfigError(f"There is no worker in {config.data_dir}, so nothing is known to be its own. {WHICH}")
     return credential
 
 

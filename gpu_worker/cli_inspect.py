@@ -11,6 +11,7 @@ from gpu_worker.config import WorkerConfig
 from gpu_worker.credentials import CredentialStore
 from gpu_worker.data_dir import DataDirLock, in_use
 from gpu_worker.doctor import examine, network
+from gpu_worker.doctor.settings import settings
 from gpu_worker.enrollment import enroll
 from gpu_worker.journal import Journal
 from gpu_worker.pause import PauseFile, in_force, moment
@@ -89,12 +90,14 @@ def status(config: WorkerConfig, arguments: Namespace) -> Answer:
 def doctor(config: WorkerConfig, arguments: Namespace) -> Answer:
     """What this machine needs to run jobs."""
     tests = arguments.test_device or arguments.test_image is not None
-    return checked([*examine(config, test_device=tests, image=arguments.test_image), *network(config)])
+    own = examine(config, test_device=tests, image=arguments.test_image)
+    return checked([*settings(config), *own, *network(config)])
 
 
 def verify(config: WorkerConfig, arguments: Namespace) -> Answer:
     """Whether what the running worker promises holds now, from end to end."""
-    return checked([*examine(config, test_device=True, image=arguments.test_image), *verify_live(config)])
+    own = examine(config, test_device=True, image=arguments.test_image)
+    return checked([*settings(config), *own, *verify_live(config)])
 
 
 def checked(checks: Sequence[DoctorCheck]) -> Answer:

@@ -8,7 +8,8 @@ from datetime import datetime
 
 from gpu_worker.answer import Answer
 from gpu_worker.config import WorkerConfig
-from gpu_worker.data_dir import in_use
+from gpu_worker.credentials import CredentialStore
+from gpu_worker.data_dir import WHICH, in_use
 from gpu_worker.errors import ConfigError
 from gpu_worker.journal import Journal
 from gpu_worker.pause import LONGEST_REASON, Pause, PauseFile, duration, in_force, moment, time_of_day
@@ -19,8 +20,8 @@ def pause(config: WorkerConfig, arguments: Namespace) -> Answer:
     said = Pause(
         since=time.time(), until=_until(arguments), reason=_reason(arguments.reason), stop_apps=bool(arguments.now)
     )
+    running = _has_worker(config)
     PauseFile(config.data_dir).write(said)
-    running = in_use(config.data_dir)
     jobs = len(Journal(config.data_dir).load_all()) if running else 0
     what = "are stopped and go back to the line" if said.stop_apps else "go on until they end"
     lines = [said.sentence(), f"{jobs} job(s) {what}." if jobs else "No job is here."]
@@ -39,11 +40,23 @@ def pause(config: WorkerConfig, arguments: Namespace) -> Answer:
 
 def resume(config: WorkerConfig, arguments: Namespace) -> Answer:
     """End the pause."""
+    _has_worker(config)
     file = PauseFile(config.data_dir)
     was = in_force(file.read(), time.time())
     file.remove()
     text = "Jobs are taken again." if was else "It was not paused."
     return Answer({"paused": False, "was_paused": was is not None}, text)
+
+
+def _has_worker(config: WorkerConfig) -> bool:
+    """Whether a worker runs with this data directory. Raises ConfigError where there never was one.
+
+    A pause that lies where no worker looks would leave its owner in the belief that the machine is free.
+    """
+    running = in_use(config.data_dir)
+    if not running and CredentialStore(config.data_dir).load() is None:
+        raise ConfigError(f"There is no worker in {config.data_dir}. {WHICH}")
+    return running
 
 
 def _until(arguments: Namespace) -> float | None:

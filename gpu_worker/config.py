@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -25,6 +25,7 @@ DEFAULT_GPU_WATCH_SECONDS = 180
 DEFAULT_DOCTOR_SECONDS = 300
 DEFAULT_UNKNOWN_LEASE_SECONDS = 24 * 3600  # a day for an operator to look at it, or to restore a newer database
 EXECUTORS = ("docker", "process")
+_NO_ADDRESS = re.compile(r"[\s\\<>\"{}|^`\x00-\x20\x7f]")
 _MOST_MIB = 1024**4  # an exbibyte: only a slip of the hand is above it
 
 
@@ -88,6 +89,34 @@ def load(
     """
     merged = {key: value.strip() for key, value in environ.items() if value.strip()}
     merged.update({key: value for key, value in (overrides or {}).items() if value})
+    return _read(merged, local=local)
+
+
+def names() -> frozenset[str]:
+    """Every name that `load` asks for, whatever is added to it."""
+    asked = _Asked()
+    _read(asked, local=True)
+    return frozenset(asked.names)
+
+
+class _Asked(Mapping[str, str]):
+    """Settings of which none is made; keeps what it is asked for."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> str:
+        self.names.add(name)
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def _read(merged: Mapping[str, str], *, local: bool) -> WorkerConfig:
     return WorkerConfig(
         url="" if local and not merged.get("OPENFACE_URL") else _control_plane_url(merged),
         verify_tls=_tls(merged),
@@ -132,9 +161,16 @@ def _public_url(values: Mapping[str, str]) -> str | None:
 
 
 def _http_url(name: str, url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    """Raises ConfigError also for what `urlsplit` lets through and no call could use."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port  # looked at here, and only here
+    except ValueError as problem:
+        raise ConfigError(f"{name} is {url!r}, which is not an address: {problem}.") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or _NO_ADDRESS.search(url):
         raise ConfigError(f"{name} is {url!r}, which is not an http:// or https:// address.")
+    if port == 0:
+        raise ConfigError(f"{name} is {url!r}, and nobody can be called at port 0.")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ConfigError(f"{name} must be a plain address without user, query or fragment.")
     return url.rstrip("/")

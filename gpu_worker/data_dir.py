@@ -11,6 +11,7 @@ from gpu_worker.atomic import give_to_owner
 from gpu_worker.errors import ConfigError
 
 LOCK_NAME = "worker.lock"
+WHICH = "Say where it is: --data-dir, WORKER_DATA_DIR, or the settings file of the service."
 
 
 class DataDirLock:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from gpu_worker.config import _token_file, load
+from gpu_worker.config import _token_file, load, names
 from gpu_worker.errors import ConfigError
 from gpu_worker.job_limits import LimitDefaults
 
@@ -90,7 +91,14 @@ def test_a_flag_wins_over_the_environment() -> None:
         ({}, "OPENFACE_URL"),
         ({"OPENFACE_URL": "openface.lan:8090"}, "OPENFACE_URL"),
         ({"OPENFACE_URL": "http://user:pw@openface.lan"}, "OPENFACE_URL"),
+        ({"OPENFACE_URL": "http://[::1"}, "OPENFACE_URL"),
+        ({"OPENFACE_URL": "http://openface.lan:99999"}, "OPENFACE_URL"),
+        ({"OPENFACE_URL": "http://openface.lan:abc"}, "OPENFACE_URL"),
+        ({"OPENFACE_URL": "http://openface.lan:0"}, "OPENFACE_URL"),
+        ({"OPENFACE_URL": "http://open face.lan"}, "OPENFACE_URL"),
         ({**URL, "WORKER_PUBLIC_URL": "10.0.0.7"}, "WORKER_PUBLIC_URL"),
+        ({**URL, "WORKER_PUBLIC_URL": "http://[::1"}, "WORKER_PUBLIC_URL"),
+        ({**URL, "WORKER_PUBLIC_URL": "http://10.0.0.7:99999"}, "WORKER_PUBLIC_URL"),
         ({**URL, "GPU_WORKER_BIND_ADDRESS": "everywhere"}, "GPU_WORKER_BIND_ADDRESS"),
         ({**URL, "GPU_WORKER_PORT": "70000"}, "GPU_WORKER_PORT"),
         ({**URL, "MAX_GPU_JOBS": "-1"}, "MAX_GPU_JOBS"),
@@ -109,6 +117,21 @@ def test_a_flag_wins_over_the_environment() -> None:
 def test_a_wrong_setting_is_named(environ: dict[str, str], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         load(environ)
+
+
+@pytest.mark.parametrize("url", ["http://[fd00::7]:8090", "https://a-b.example/openface", "http://10.0.0.7"])
+def test_usual_addresses_are_taken(url: str) -> None:
+    assert load({"OPENFACE_URL": url, "WORKER_PUBLIC_URL": url}).url == url
+
+
+def test_every_name_that_the_worker_reads_is_documented() -> None:
+    table = (
+        (Path(__file__).parents[2] / "docs" / "worker.md").read_text().partition("## Settings")[2].partition("## ")[0]
+    )
+    documented = {name for row in re.findall(r"(?m)^\| (`.*?) \|", table) for name in re.findall(r"`(\w+)`", row)}
+
+    assert {"OPENFACE_URL", "WORKER_TOKEN_FILE", "BUILD_PIDS", "DISK_FLOOR_MIB"} <= names()
+    assert sorted(names() - documented) == []
 
 
 def test_a_wrong_setting_ends_the_command_with_2() -> None:

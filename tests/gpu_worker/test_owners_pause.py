@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gpu_worker.__main__ import main
 from gpu_worker.crew import HANDED_BACK
 from gpu_worker.errors import ConfigError
 from gpu_worker.pause import Pause, PauseFile, PauseWatch, duration, in_force, time_of_day
@@ -207,10 +208,27 @@ def test_a_pause_that_cannot_be_meant_is_refused(
     plane: ControlPlane, make_worker: Make, command: Command, words: tuple[str]
 ) -> None:
     worker = make_worker()
+    command(worker, "enroll")
 
-    command(worker, "pause", *words, code=2)
+    assert command(worker, "pause", *words, code=2)["code"] == "cannot_work"
 
     assert not (worker.data_dir / "pause.json").exists()
+
+
+@pytest.mark.parametrize("words", ["pause", "resume"])
+@pytest.mark.parametrize("there", [True, False])
+def test_where_no_worker_is_none_is_paused_and_nothing_is_left_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, there: bool
+) -> None:
+    directory = tmp_path / "data"
+    if there:
+        directory.mkdir()
+
+    code = main([words, "--data-dir", str(directory)])
+
+    assert code == 2
+    assert f"There is no worker in {directory}." in capsys.readouterr().err
+    assert list(tmp_path.rglob("*")) == ([directory] if there else [])
 
 
 def test_what_root_writes_is_readable_for_the_services_account(tmp_path: Path) -> None:
