@@ -18,6 +18,7 @@ DEFAULT_PYTHON = "3.11"  # where the README names none
 VERSION = "{version}"
 DEFAULT_PIDS = 4096
 _IMAGE = re.compile(r"[a-z0-9][\w.:/@-]{0,511}", re.ASCII)
+_PATTERN = re.compile(r"[a-z0-9*][\w.:/@*-]{0,511}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,13 @@ class BuildSettings:
     """What the steps of all builds may have together; None: half of the machine's."""
     pids: int = DEFAULT_PIDS
     """Likewise, of processes and threads."""
+    lent: tuple[str, ...] = ()
+    """Images that are on this machine only and that builds may use all the same: names, or patterns of them."""
+
+    @property
+    def lent_images(self) -> tuple[str, ...]:
+        """All that the owner has named, in whatever setting."""
+        return (*self.lent, self.python_image_for("*"))
 
     def python_image_for(self, version: str) -> str:
         return self.python_image.replace(VERSION, version)
@@ -53,8 +61,13 @@ def load(values: Mapping[str, str], *, base_image: str) -> BuildSettings:
     image = values.get("OPENFACE_PYTHON_IMAGE") or base_image or PUBLIC_PYTHON_IMAGE
     if _IMAGE.fullmatch(image.replace(VERSION, DEFAULT_PYTHON)) is None:
         raise ConfigError(f"OPENFACE_PYTHON_IMAGE is {image!r}; it is the name of an image, as {PUBLIC_PYTHON_IMAGE}.")
+    lent = tuple(values.get("LENT_IMAGES", "").replace(",", " ").split())
+    for name in lent:
+        if _PATTERN.fullmatch(name) is None:
+            raise ConfigError(f"LENT_IMAGES names {name!r}; it is a list of images, with * for any characters.")
     return BuildSettings(
         python_image=image,
+        lent=(*lent, base_image) if base_image else lent,
         pip_config=_file(values, "OPENFACE_PIP_CONFIG"),
         apt_sources=_file(values, "OPENFACE_APT_SOURCES"),
         memory_mib=_count(values, "BUILD_MEMORY_MIB", lowest=64, highest=16 * 1024 * 1024),

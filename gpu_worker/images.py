@@ -1,7 +1,8 @@
 """Build images with BuildKit through the docker command line: the SDK speaks only the classic builder.
 
-An image is tagged by repository, revision and build inputs, so the same commit starts without a build. Where the
-repository has no Dockerfile, one is made for it (`recipes.py`).
+An image is labelled with repository, revision and build inputs, so the same commit starts without a build. Its name is
+nobody's to guess: a Dockerfile could ask for it by that. Where the repository has no Dockerfile, one is made for it
+(`recipes.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import tempfile
@@ -23,8 +25,10 @@ from gpu_worker.build_errors import LastLines
 from gpu_worker.build_groups import BuildGroup
 from gpu_worker.build_settings import BuildSettings
 from gpu_worker.build_watch import Bounds, BuildWatch
+from gpu_worker.cache_mounts import NAMESPACE, separated
 from gpu_worker.commands import Cancel, CommandTimeout, run_command
 from gpu_worker.errors import JobFailed
+from gpu_worker.lent_images import Lender, NamedImages
 from gpu_worker.process_identity import ProcessIdentity
 from gpu_worker.protocol import Claim
 from gpu_worker.recipes import Recipe, recipe_for
@@ -33,6 +37,7 @@ from gpu_worker.within import is_within
 BUILD_TIMEOUT_SECONDS = 3600.0  # where the claim sets none
 PROBE_TIMEOUT_SECONDS = 20.0
 NO_GROUP = BuildGroup(missing="nobody asked for limits")
+ANY_IMAGE = Lender(lambda name: None)
 
 
 @dataclass(frozen=True)
@@ -92,9 +97,10 @@ def _output(argv: tuple[str, ...], **environment: str) -> str | None:
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """What one claim's image is made of, and its name."""
+    """What one claim's image is made of."""
 
-    tag: str
+    inputs: str
+    """A digest of all that decides what comes out, beside repository and revision."""
     dockerfile: Path | None = None
     """The repository's own; None: the recipe counts."""
     recipe: Recipe | None = None
@@ -117,15 +123,15 @@ def plan_build(claim: Claim, source: Path, settings: BuildSettings) -> BuildPlan
     dockerfile = source / "Dockerfile"
     if dockerfile.exists() or dockerfile.is_symlink():
         own = _checked(dockerfile, source)
-        return BuildPlan(image_tag(claim), dockerfile=own)
+        return BuildPlan(inputs_of(claim), dockerfile=own)
     if claim.sdk == "docker":
         raise JobFailed("no_dockerfile", "The README says sdk: docker, and the repository has no Dockerfile.")
     recipe = recipe_for(read_plan(claim, source), settings, port=claim.port)
-    return BuildPlan(image_tag(claim, recipe), recipe=recipe)
+    return BuildPlan(inputs_of(claim, recipe), recipe=recipe)
 
 
-def image_tag(claim: Claim, recipe: Recipe | None = None) -> str:
-    """The name of the image that this claim's build makes. Secrets do not count: they leave no trace in an image.
+def inputs_of(claim: Claim, recipe: Recipe | None = None) -> str:
+    """A digest of what this claim's build is made of. Secrets do not count: they leave no trace in an image.
 
     A recipe takes neither variables nor secrets, and holds all else that counts: base image, port, packages.
     """
@@ -133,27 +139,35 @@ def image_tag(claim: Claim, recipe: Recipe | None = None) -> str:
         inputs = json.dumps({"args": dict(sorted(claim.build_args.items())), "secrets": sorted(claim.secrets)})
     else:
         inputs = json.dumps({"recipe": recipe.text})
-    digest = hashlib.sha256(inputs.encode()).hexdigest()[:12]
-    repository = re.sub(r"[^a-z0-9]+", "-", claim.repository_id.lower()).strip("-") or "repository"
-    return f"openface/{repository}:{claim.revision[:40]}-{digest}"
+    return hashlib.sha256(inputs.encode()).hexdigest()
 
 
-def asked_tag(claim: Claim, settings: BuildSettings) -> str:
-    """A second name for an image that a recipe made: by what the recipe was made of, so that it is found unread.
+def asked_inputs(claim: Claim, settings: BuildSettings) -> str:
+    """The same for what a recipe is made of, so that its image is found before the source is read.
 
     The recipes of another version of this worker may be others.
     """
     readme = [claim.sdk, claim.app_file, claim.sdk_version, claim.python_version, claim.port]
     private = [str(file) if file else None for file in (settings.pip_config, settings.apt_sources)]
     inputs = json.dumps([__version__, readme, settings.python_image, private])
-    digest = hashlib.sha256(inputs.encode()).hexdigest()[:12]
-    return f"{image_tag(claim).rpartition('-')[0]}-asked-{digest}"
+    return hashlib.sha256(inputs.encode()).hexdigest()
+
+
+def new_name(claim: Claim) -> str:
+    """A name for the image of a build. It says what it is to the machine's owner, and cannot be guessed by others."""
+    repository = re.sub(r"[^a-z0-9]+", "-", claim.repository_id.lower()).strip("-") or "repository"
+    return f"openface/{repository}:{claim.revision[:12]}-{secrets.token_hex(8)}"
 
 
 class ImageBuilder:
-    def __init__(self, tool: BuildTool | None, group: Callable[[bool], BuildGroup] = lambda buildx: NO_GROUP) -> None:
+    def __init__(
+        self,
+        tool: BuildTool | None,
+        group: Callable[[bool], BuildGroup] = lambda buildx: NO_GROUP,
+        lender: Lender = ANY_IMAGE,
+    ) -> None:
         """*group*: where builds run; it is told whether buildx builds, and asked before each build."""
-        self._tool, self._group = tool, group
+        self._tool, self._group, self._lender = tool, group, lender
         self._bounds = Bounds()
 
     def build(
@@ -167,10 +181,11 @@ class ImageBuilder:
         cancel: Cancel,
         started: Callable[[ProcessIdentity | None], None],
     ) -> str:
-        """Build what *plan* says; the new image's id.
+        """Build what *plan* says; the id of the new image, which has no name yet.
 
-        Raises JobFailed (``build_failed``, ``build_timeout``, and what `build_errors.py` and `build_watch.py` know
-        better) or JobInterrupted; a cut build is stopped on the engine too (its RUN steps end with the client).
+        Raises JobFailed (``build_failed``, ``build_timeout``, and what `build_errors.py`, `build_watch.py` and
+        `lent_images.py` know better) or JobInterrupted; a cut build is stopped on the engine too (its RUN steps end
+        with the client).
         """
         if self._tool is None:
             raise JobFailed("no_buildkit", "This worker has no docker command line with BuildKit.")
@@ -182,9 +197,9 @@ class ImageBuilder:
                 *self._tool.build,
                 "--progress=plain",
                 f"--iidfile={id_file}",
-                f"--tag={plan.tag}",
                 *(f"--label={name}={value}" for name, value in labels.items()),
             ]
+            named = NamedImages(self._lender, claim.repository_id)
             group = self._group(self._tool.is_buildx)
             if group.parent is not None:
                 argv.append(f"--cgroup-parent={group.parent}")
@@ -193,9 +208,10 @@ class ImageBuilder:
             else:
                 if claim.sdk not in (None, "docker"):
                     output(f"The repository has a Dockerfile: it counts, and not sdk: {claim.sdk}.\n".encode())
-                argv += [f"--file={plan.dockerfile}", *_inputs(claim, Path(private))]
+                named.read(plan.text)
+                argv += _own_dockerfile(plan, claim, Path(private))
             with self._bounds.during(group):
-                self._run([*argv, str(source)], plan, claim, output, cancel, started, group)
+                self._run([*argv, str(source)], plan, claim, output, cancel, started, group, named)
             return id_file.read_text().strip()
 
     def _run(
@@ -207,6 +223,7 @@ class ImageBuilder:
         cancel: Cancel,
         started: Callable[[ProcessIdentity | None], None],
         group: BuildGroup,
+        named: NamedImages,
     ) -> None:
         assert self._tool is not None
         limit = claim.limits.build_timeout_seconds or BUILD_TIMEOUT_SECONDS
@@ -217,6 +234,8 @@ class ImageBuilder:
         def hear(data: bytes) -> None:
             last.add(data)
             output(data)
+            if plan.recipe is None:  # what a recipe is built on, the owner has chosen
+                named.hear(data)
 
         try:
             code = run_command(
@@ -246,15 +265,25 @@ def _use_recipe(recipe: Recipe, private: Path, output: Callable[[bytes], None]) 
     return [f"--file={dockerfile}", *(f"--secret=id={name},src={path}" for name, path in recipe.secrets.items())]
 
 
-def _inputs(claim: Claim, private: Path) -> list[str]:
+def _own_dockerfile(plan: BuildPlan, claim: Claim, private: Path) -> list[str]:
+    """The repository's Dockerfile, as it is or with cache mounts of its own, and what its steps are given."""
+    dockerfile = plan.dockerfile
+    assert dockerfile is not None
+    namespace = hashlib.sha256(claim.repository_id.encode()).hexdigest()[:16]
+    if (text := separated(plan.text, namespace)) != plan.text:
+        dockerfile = private / "Dockerfile"
+        dockerfile.write_text(text, encoding="utf-8")
+        if (ignored := plan.dockerfile.with_name("Dockerfile.dockerignore")).is_file():  # type: ignore[union-attr]
+            shutil.copyfile(ignored, private / "Dockerfile.dockerignore")
     # public values, so they may stand here; as variables of the client they could redirect it (DOCKER_HOST)
-    argv = [f"--build-arg={name}={value}" for name, value in claim.build_args.items()]
+    given = {name: value for name, value in claim.build_args.items() if not name.startswith("BUILDKIT_")}
+    argv = [f"--build-arg={name}={value}" for name, value in {**given, NAMESPACE: namespace}.items()]
     for place, (name, value) in enumerate(claim.secrets.items()):
         file = private / f"secret-{place}"
         file.touch(mode=0o600)
         file.write_text(value)
         argv.append(f"--secret=id={name},src={file}")
-    return argv
+    return [f"--file={dockerfile}", *argv]
 
 
 def _checked(dockerfile: Path, source: Path) -> Path:

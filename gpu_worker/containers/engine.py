@@ -21,8 +21,10 @@ from gpu_worker.containers.connection import Conflict, Connection, Missing, engi
 from gpu_worker.containers.disk_usage import disk_usage
 from gpu_worker.containers.image_store import ImageStore
 from gpu_worker.containers.labels import (
+    ASKED_LABEL,
     FACTS_LABEL,
     IMAGE,
+    INPUTS_LABEL,
     LEASE_LABEL,
     ROLE_LABEL,
     SPACE,
@@ -37,16 +39,17 @@ from gpu_worker.containers.volumes import CACHE_PATH, SpaceVolumes
 from gpu_worker.environment import cache_environment, job_environment
 from gpu_worker.errors import EngineError, EngineSilent, JobFailed
 from gpu_worker.executor import Found, Prepared, Runtime
-from gpu_worker.images import ImageBuilder, asked_tag, find_build_tool, image_tag, plan_build
+from gpu_worker.images import ImageBuilder, asked_inputs, find_build_tool, inputs_of, new_name, plan_build
 from gpu_worker.job_limits import ContainerLimits, LimitDefaults, container_limits
 from gpu_worker.journal import JobFacts, JobRecord
+from gpu_worker.lent_images import Lender
 from gpu_worker.process_identity import ProcessIdentity
 from gpu_worker.protocol import Claim, Gpu
 
 logger = logging.getLogger(__name__)
 
 LOG_FILE_SIZE, LOG_FILES = "10m", "3"
-HERE = "Image {name} is already here; nothing to build.\n"
+HERE = b"The image of an earlier build is already here; nothing to build.\n"
 
 
 class ContainerEngine:
@@ -93,8 +96,9 @@ class ContainerEngine:
             return {}  # it will be fetched
 
     def at_hand(self, claim: Claim) -> Prepared | None:
-        for tag in (image_tag(claim), asked_tag(claim, self._build)):
-            image_id = self.find_image(claim, tag)
+        known = ((INPUTS_LABEL, inputs_of(claim)), (ASKED_LABEL, asked_inputs(claim, self._build)))
+        for label, inputs in known:
+            image_id = self.images.built_for(claim, label, inputs)
             if image_id is not None:
                 return Prepared(image_id=image_id, environment=self._environment_of(image_id))
         return None
@@ -109,18 +113,22 @@ class ContainerEngine:
         started: Callable[[ProcessIdentity | None], None],
     ) -> Prepared:
         plan = plan_build(claim, source, self._build)
-        image_id = self.find_image(claim, plan.tag)
+        image_id = self.images.built_for(claim, INPUTS_LABEL, plan.inputs)
         if image_id is not None:
-            output(HERE.format(name=plan.tag).encode())
+            output(HERE)
         else:
             if self._builder is None:
-                self._builder = ImageBuilder(find_build_tool(), self.build_group)
-            labels = labels_of(self._worker_id, JobFacts.of(claim), IMAGE)
+                lender = Lender(self.images.find_local, self._build.lent_images)
+                self._builder = ImageBuilder(find_build_tool(), self.build_group, lender)
+            labels = {
+                **labels_of(self._worker_id, JobFacts.of(claim), IMAGE),
+                INPUTS_LABEL: plan.inputs,
+                ASKED_LABEL: "" if plan.recipe is None else asked_inputs(claim, self._build),
+            }
             image_id = self._builder.build(
                 plan, claim, source, labels=labels, output=output, cancel=cancel, started=started
             )
-        if plan.recipe is not None:
-            self.images.name_too(image_id, asked_tag(claim, self._build))
+            self.images.name(image_id, new_name(claim))
         return Prepared(image_id=image_id, environment=self._environment_of(image_id))
 
     def _environment_of(self, image: str) -> dict[str, str]:
@@ -131,19 +139,6 @@ class ContainerEngine:
     def build_group(self, buildx: bool) -> BuildGroup:
         """Where builds run and are bounded. Raises EngineSilent."""
         return build_groups.choose(self.describe(), self._build, buildx=buildx)
-
-    def find_image(self, claim: Claim, tag: str) -> str | None:
-        """The id of the image that an earlier build of the same inputs left, if it is ours. Raises EngineSilent."""
-        try:
-            with engine_errors():
-                image = self._engine().images.get(tag)
-        except EngineSilent:
-            raise
-        except EngineError:
-            return None
-        labels = image.labels
-        made_here = labels.get(WORKER_LABEL) and labels.get("openface.repository") == claim.repository_id
-        return str(image.id) if made_here and labels.get("openface.revision") == claim.revision else None
 
     # -- run ---------------------------------------------------------------------------------------------------
 

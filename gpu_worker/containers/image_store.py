@@ -15,15 +15,18 @@ from __future__ import annotations
 import calendar
 import logging
 import re
+import secrets
 import time
 from collections.abc import Iterable
 from typing import Any
 
 from gpu_worker.containers.connection import Connection, engine_errors, quietly
-from gpu_worker.containers.labels import IMAGE, ROLE_LABEL, WORKER_LABEL
-from gpu_worker.errors import EngineError
+from gpu_worker.containers.labels import IMAGE, REPOSITORY_LABEL, REVISION_LABEL, ROLE_LABEL, WORKER_LABEL
+from gpu_worker.errors import EngineError, EngineSilent
 from gpu_worker.garbage import OwnImage
 from gpu_worker.journal import JobRecord
+from gpu_worker.lent_images import LocalImage
+from gpu_worker.protocol import Claim
 
 logger = logging.getLogger(__name__)
 
@@ -56,28 +59,72 @@ class ImageStore:
         return OwnImage(
             id=row["Id"],
             names=names,
-            repository=(row.get("Labels") or {}).get("openface.repository", ""),
-            revision=(row.get("Labels") or {}).get("openface.revision", ""),
+            repository=(row.get("Labels") or {}).get(REPOSITORY_LABEL, ""),
+            revision=(row.get("Labels") or {}).get(REVISION_LABEL, ""),
             size=int(row.get("Size") or 0),
             used_at=max(float(row.get("Created") or 0), tagged_at),
             in_use=row["Id"] in used,
-            last_good=any(name.endswith(f":{self._last_good}") for name in names),
+            last_good=any(name.startswith(OURS) and f":{self._last_good}" in name for name in names),
         )
 
     def note_use(self, image_id: str) -> None:
         """A job starts from this image: the engine dates a tag, also one that is there already."""
         quietly(lambda: self._tag(image_id))
 
-    def name_too(self, image_id: str, name: str) -> None:
-        """Give an image one more name, by which it is found again."""
+    def name(self, image_id: str, name: str) -> None:
+        """Give a new image its name; without one it would be anybody's to tidy away. Raises EngineError."""
         repository, _, tag = name.rpartition(":")
-        quietly(lambda: self._engine().api.tag(image_id, repository, tag))
+        with engine_errors():
+            self._engine().api.tag(image_id, repository, tag)
+
+    def built_for(self, claim: Claim, label: str, inputs: str) -> str | None:
+        """The id of the image that an earlier build of the same commit and inputs left. Raises EngineSilent.
+
+        Its name has to be ours: what somebody builds upon it has its labels too.
+        """
+        wanted = {
+            ROLE_LABEL: IMAGE,
+            REPOSITORY_LABEL: claim.repository_id,
+            REVISION_LABEL: claim.revision,
+            label: inputs,
+        }
+        try:
+            with engine_errors():
+                rows = self._engine().api.images(filters={"label": [f"{name}={text}" for name, text in wanted.items()]})
+        except EngineSilent:
+            raise
+        except EngineError:
+            return None
+        named = (row for row in rows if any(name.startswith(OURS) for name in row.get("RepoTags") or ()))
+        return max(((row["Created"], str(row["Id"])) for row in named), default=(0, None))[1]
+
+    def find_local(self, name: str) -> LocalImage | None:
+        """What there is on this machine under that name. Raises EngineSilent."""
+        try:
+            with engine_errors():
+                found = self._inspect(name)
+        except EngineSilent:
+            raise
+        except EngineError:
+            return None
+        labels = (found.get("Config") or {}).get("Labels") or {}
+        built_here = labels.get(REPOSITORY_LABEL, "") if WORKER_LABEL in labels else ""
+        return LocalImage(built_here, fetched=bool(found.get("RepoDigests")))
 
     def note_good(self, record: JobRecord) -> None:
         """The app of this job runs: its image is the one to keep of its repository."""
         image_id = record.image_id
         if image_id is not None:
-            quietly(lambda: self._tag(image_id, self._last_good))
+            quietly(lambda: self._tag_as_good(image_id))
+
+    def _tag_as_good(self, image_id: str) -> None:
+        """Under the name that the last good one of this repository has, which so loses it; else under a new one."""
+        repository = self._inspect(image_id)["Config"]["Labels"][REPOSITORY_LABEL]
+        label = [f"{WORKER_LABEL}={self._worker_id}", f"{REPOSITORY_LABEL}={repository}"]
+        rows = self._engine().api.images(filters={"label": label})
+        tags = (name.rpartition(":")[2] for row in rows for name in row.get("RepoTags") or () if name.startswith(OURS))
+        known = next((tag for tag in tags if tag.startswith(self._last_good)), None)
+        self._tag(image_id, known or f"{self._last_good}-{secrets.token_hex(8)}")
 
     def _tag(self, image_id: str, tag: str | None = None) -> None:
         """Give an image that we have named *tag*, or once more the tag that it has."""

@@ -10,6 +10,9 @@ WORKER_LABEL = "openface.worker"
 LEASE_LABEL = "openface.lease"
 ROLE_LABEL = "openface.role"  # an image passes its labels on to containers that people start from it: role tells
 FACTS_LABEL = "openface.facts"
+# Of an image: what its build was made of, and, of one that a recipe made, what that was made of.
+INPUTS_LABEL, ASKED_LABEL = "openface.inputs", "openface.asked"
+REPOSITORY_LABEL, REVISION_LABEL = "openface.repository", "openface.revision"
 SPACE, IMAGE = "space", "image"
 DATA, CACHE = "data", "cache"  # the volumes of a Space
 
@@ -19,8 +22,8 @@ def labels_of(worker_id: str, facts: JobFacts, role: str) -> dict[str, str]:
         WORKER_LABEL: worker_id,
         LEASE_LABEL: facts.lease,
         "openface.job": facts.job,
-        "openface.repository": facts.repository_id,
-        "openface.revision": facts.revision,
+        REPOSITORY_LABEL: facts.repository_id,
+        REVISION_LABEL: facts.revision,
         "openface.attempt": str(facts.attempt),
         "openface.gpus": ",".join(facts.gpus),
         ROLE_LABEL: role,

@@ -20,7 +20,8 @@ from typing import Any
 import docker
 
 from gpu_worker.build_settings import BuildSettings
-from gpu_worker.images import ImageBuilder, find_build_tool, plan_build
+from gpu_worker.images import ANY_IMAGE, ImageBuilder, find_build_tool, plan_build
+from gpu_worker.lent_images import Lender
 from gpu_worker.process_identity import all_pids
 from gpu_worker.protocol import Claim
 from tests.gpu_worker.schemas import golden
@@ -64,11 +65,12 @@ class Build:
     cancel: threading.Event = field(default_factory=threading.Event)
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
     log: str = ""
+    lender: Lender = ANY_IMAGE
 
     def run(self) -> str:
         """Build; the image's id. Raises what ImageBuilder raises."""
         plan = plan_build(self.claim, self.source, self.settings)
-        return ImageBuilder(find_build_tool()).build(
+        return ImageBuilder(find_build_tool(), lender=self.lender).build(
             plan,
             self.claim,
             self.source,

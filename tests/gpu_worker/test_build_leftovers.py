@@ -32,7 +32,7 @@ def test_secrets_of_a_build_lie_beside_its_source_for_its_worker_alone(tmp_path:
     job = claim(secrets={"TOKEN": "very secret"})
 
     image = ImageBuilder(BuildTool(str(docker), ("build",), {}, "1")).build(
-        BuildPlan("openface/x:1", dockerfile=source / "Dockerfile"), job, source,
+        BuildPlan("inputs", dockerfile=source / "Dockerfile"), job, source,
         labels={}, output=lambda data: None, cancel=threading.Event(), started=lambda identity: None,
     )  # fmt: skip
 

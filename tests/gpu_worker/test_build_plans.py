@@ -305,15 +305,14 @@ def test_a_setting_that_cannot_work_is_named(name: str, value: str) -> None:
 
 def test_the_image_is_another_when_anything_that_counts_changes(repository: Repository) -> None:
     source = repository({"app.py": "", "requirements.txt": "numpy\n"})
-    plain = plan_build(claim("gradio"), source, PUBLIC).tag
+    plain = plan_build(claim("gradio"), source, PUBLIC).inputs
 
     others = [
-        plan_build(claim("gradio", sdk_version="5.0.0"), source, PUBLIC).tag,
-        plan_build(claim("gradio", python_version="3.12"), source, PUBLIC).tag,
-        plan_build(claim("gradio", port=8000), source, PUBLIC).tag,
-        plan_build(claim("streamlit"), source, PUBLIC).tag,
-        plan_build(claim("gradio"), source, BuildSettings(python_image="other/python")).tag,
-        plan_build(claim("gradio", revision="1" * 40), source, PUBLIC).tag,
+        plan_build(claim("gradio", sdk_version="5.0.0"), source, PUBLIC).inputs,
+        plan_build(claim("gradio", python_version="3.12"), source, PUBLIC).inputs,
+        plan_build(claim("gradio", port=8000), source, PUBLIC).inputs,
+        plan_build(claim("streamlit"), source, PUBLIC).inputs,
+        plan_build(claim("gradio"), source, BuildSettings(python_image="other/python")).inputs,
     ]
 
     assert len({plain, *others}) == 1 + len(others)
@@ -325,17 +324,17 @@ def test_variables_and_secrets_of_the_app_build_nothing_anew(repository: Reposit
     plain = plan_build(claim("gradio"), source, PUBLIC)
     other = plan_build(claim("gradio", build_args={"A": "b"}, secrets={"KEY": "value"}), source, PUBLIC)
 
-    assert plain.tag == other.tag
+    assert plain.inputs == other.inputs
 
 
 def test_with_a_dockerfile_variables_count_and_the_values_of_secrets_do_not(repository: Repository) -> None:
     source = repository({"Dockerfile": "FROM scratch\n"})
 
-    def tag(**changes: dict[str, str]) -> str:
-        return plan_build(claim("docker", **changes), source, PUBLIC).tag
+    def inputs(**changes: dict[str, str]) -> str:
+        return plan_build(claim("docker", **changes), source, PUBLIC).inputs
 
-    assert tag(build_args={"A": "b"}) != tag(build_args={"A": "c"})
-    assert tag(secrets={"KEY": "one"}) == tag(secrets={"KEY": "two"})
+    assert inputs(build_args={"A": "b"}) != inputs(build_args={"A": "c"})
+    assert inputs(secrets={"KEY": "one"}) == inputs(secrets={"KEY": "two"})
 
 
 @pytest.mark.timeout(20)

@@ -8,6 +8,7 @@ import docker
 import pytest
 
 from gpu_worker.errors import JobFailed
+from gpu_worker.lent_images import Lender
 from tests.gpu_worker.builds import Build, claim, write
 
 pytestmark = pytest.mark.docker
@@ -28,15 +29,18 @@ def old_buildkit() -> None:
         pytest.skip("this engine's BuildKit knows them")
 
 
-def failure_of(dockerfile: str, directory: Path) -> JobFailed:
-    build = Build(claim(), write(directory, {"Dockerfile": dockerfile}))
+def failure_of(dockerfile: str, directory: Path, *, lent: str = "") -> JobFailed:
+    lender = Lender(lambda name: None, [lent])
+    build = Build(claim(), write(directory, {"Dockerfile": dockerfile}), lender=lender)
     with pytest.raises(JobFailed) as failure:
         build.run()
     return failure.value
 
 
 def test_a_syntax_image_that_cannot_be_fetched_is_named(tmp_path: Path) -> None:
-    failure = failure_of("# syntax=registry.invalid/docker/dockerfile:1\nFROM scratch\nCOPY Dockerfile /\n", tmp_path)
+    dockerfile = "# syntax=registry.invalid/docker/dockerfile:1\nFROM scratch\nCOPY Dockerfile /\n"
+
+    failure = failure_of(dockerfile, tmp_path, lent="registry.invalid/docker/*")
 
     assert failure.reason == "syntax_unavailable"
     assert failure.detail.startswith(

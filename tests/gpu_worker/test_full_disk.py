@@ -200,7 +200,8 @@ def test_a_build_that_fills_the_disk_ends_well_if_old_images_made_room(
 
         # And below the floor the worker tidies up by itself, as far as it may
         assert not keeping.tidy(picture(root, tmp_path))
-        subprocess.run(["docker", "rmi", f"openface/r-hello:last-good-{WORKER[:8]}"], check=True, capture_output=True)
+        [good] = [name for image in engine.images.all() for name in image.names if f":last-good-{WORKER[:8]}" in name]
+        subprocess.run(["docker", "rmi", good], check=True, capture_output=True)
         assert keeping.tidy(picture(root, tmp_path))
         assert keeping.reason(picture(root, tmp_path)) is None
 

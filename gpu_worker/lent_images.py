@@ -1,0 +1,117 @@
+"""Which images of this machine a build may use: those that came from a registry, and those that its owner lends.
+
+BuildKit takes an image that is here by its name, whoever made it: one of another Space, or one that the owner built for
+himself. Whoever may push to a Space writes its Dockerfile, so each name in it is judged: the plain ones before the
+build, and those that only BuildKit knows (variables, triggers of a base image) as it tells them.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from gpu_worker.errors import JobFailed
+
+# The programs that read a Dockerfile see every image by its name too, and need not tell which: only Docker's own run.
+TRUSTED_SYNTAX = ("docker/dockerfile:*", "docker/dockerfile-upstream:*")
+
+_FROM = re.compile(r"^\s*(?:ONBUILD\s+)?FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE | re.MULTILINE)
+_OTHER_STAGE = re.compile(r"--from=(\S+)|--mount=\S*?\bfrom=([^,\s]+)", re.IGNORECASE)
+_SYNTAX = re.compile(r"^(?:#|//)\s*syntax\s*=\s*(\S+)", re.IGNORECASE | re.MULTILINE)
+_TOLD = re.compile(rb"#\d+ \[[^\]]*internal\] load metadata for (?P<image>\S+?):?")
+_TOLD_SYNTAX = re.compile(rb"#\d+ resolve image config for (?:docker-image://)?(?P<syntax>\S+?):?")
+LONGEST_LINE = 4096
+
+
+@dataclass(frozen=True)
+class LocalImage:
+    """An image that is here."""
+
+    repository: str
+    """The forge's id of the repository that a worker built it for; "" where none did."""
+    fetched: bool
+    """Whether it came from a registry, where this machine may fetch it for anybody."""
+
+
+class Lender:
+    """Judges the names of images."""
+
+    def __init__(self, find: Callable[[str], LocalImage | None], lent: Collection[str] = ()) -> None:
+        """*find* looks for one on this machine; *lent* are names, or patterns of them, that the owner has said."""
+        self._find, self._lent = find, [plain_name(name) for name in lent]
+
+    def judge(self, image: str, repository: str) -> None:
+        """Raise JobFailed (``image_not_lent``) where a build for *repository* may not use *image*."""
+        name = plain_name(image)
+        if self._is_lent(name) or name == "scratch:latest":
+            return
+        local = self._find(image)
+        own = local is None or local.repository == repository
+        if local is None or own or (local.fetched and not local.repository):
+            return
+        raise JobFailed(
+            "image_not_lent",
+            f"The image {name} is on this worker's machine only, and its owner has not lent it to Spaces "
+            "(setting LENT_IMAGES of the worker).",
+        )
+
+    def judge_syntax(self, image: str) -> None:
+        """Raise JobFailed (``syntax_refused``) where *image* may not read a Dockerfile."""
+        name = plain_name(image)
+        if self._is_lent(name) or any(fnmatch.fnmatchcase(name, trusted) for trusted in TRUSTED_SYNTAX):
+            return
+        raise JobFailed(
+            "syntax_refused",
+            f"The Dockerfile wants to be read by {name} (its line # syntax=). Only docker/dockerfile may here: "
+            "whatever reads a Dockerfile sees every image of the machine.",
+        )
+
+    def _is_lent(self, name: str) -> bool:
+        return any(fnmatch.fnmatchcase(name, lent) for lent in self._lent)
+
+
+class NamedImages:
+    """The images of one build, judged as they come up. Its methods raise JobFailed."""
+
+    def __init__(self, lender: Lender, repository: str) -> None:
+        self._lender, self._repository = lender, repository
+        self._line = b""
+
+    def read(self, dockerfile: str) -> None:
+        """Judge what the text says plainly."""
+        for syntax in _SYNTAX.findall(dockerfile):
+            self._lender.judge_syntax(syntax)
+        for image in _named_in(dockerfile):
+            self._lender.judge(image, self._repository)
+
+    def hear(self, output: bytes) -> None:
+        """Judge what BuildKit says in its plain output; each image is named there before any step runs."""
+        *lines, rest = (self._line + output).split(b"\n")
+        self._line = rest[:LONGEST_LINE]
+        for line in lines:
+            if (told := _TOLD.fullmatch(line.strip())) is not None:
+                self._lender.judge(told["image"].decode(errors="replace"), self._repository)
+            elif (told := _TOLD_SYNTAX.fullmatch(line.strip())) is not None:
+                self._lender.judge_syntax(told["syntax"].decode(errors="replace"))
+
+
+def plain_name(image: str) -> str:
+    """The name as people write it, with its tag: ``python:3.11`` of ``docker.io/library/python:3.11``."""
+    name = image.removeprefix("docker-image://").removeprefix("docker.io/").removeprefix("library/")
+    complete = "@" in name or ":" in name.rpartition("/")[2] or name.endswith("*")
+    return name if complete else f"{name}:latest"
+
+
+def _named_in(dockerfile: str) -> Iterator[str]:
+    joined = dockerfile.replace("\\\r\n", " ").replace("\\\n", " ")
+    stages = {"scratch"}
+    for image, stage in _FROM.findall(joined):
+        if image.lower() not in stages and "$" not in image:
+            yield image
+        stages.add(stage.lower())
+    for found in _OTHER_STAGE.findall(joined):
+        image = found[0] or found[1]
+        if image.lower() not in stages and "$" not in image and not image.isdecimal():
+            yield image
