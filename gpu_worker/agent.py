@@ -100,6 +100,7 @@ class _Agent:
         """The exit code, and the sentence of a final answer."""
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
+        self._self_report.remove()  # of the process before this one
         self._gateway.start()
         try:
             gateway_url = self._config.gateway_url(self._gateway.port)
@@ -136,7 +137,7 @@ class _Agent:
             self._machine,
             self._holdings,
             self._executor,
-            reasons=[self._pauses.reason, self._housekeeping.reason],
+            reasons=[self._pauses.reason, self._gateway.reason, self._housekeeping.reason],
         )
         self._heartbeat = Heartbeat(self._link, self._on_final)
         self._claims = ClaimLoop(
@@ -188,7 +189,12 @@ class _Agent:
         self._machine.look()
         self._crew.take_inventory()
         doctor = examine(self._config)
-        self._until_reachable(lambda: self._link.register(gateway_url=gateway_url, doctor=doctor))
+
+        def register() -> None:
+            self._report_self(gateway_url)
+            self._link.register(gateway_url=gateway_url, doctor=doctor)
+
+        self._until_reachable(register)
         if not self._stop.is_set():
             self._crew.confirm()
             logger.info(
@@ -215,7 +221,9 @@ class _Agent:
                 self._crew.confirm()
             else:
                 latecomers = self._crew.adopt_latecomers(latecomers)
-        return self._end(loops)
+        code = self._end(loops)
+        self._report_self(gateway_url)
+        return code
 
     def _start_loops(self) -> list[threading.Thread]:
         bodies: dict[str, Callable[[], None]] = {
@@ -279,6 +287,9 @@ class _Agent:
             paused=paused,
             paused_by_owner=paused is not None and paused == self._pauses.reason(),
             no_gpu_jobs=None if picture is None else picture.quiet,
+            control_plane=self._config.url,
+            gateway_trouble=self._gateway.trouble,
+            ended=None if self._final is None else str(self._final),
         )
         try:
             self._self_report.write(report)

@@ -10,7 +10,7 @@ from gpu_worker.agent import make_executor
 from gpu_worker.answer import Answer
 from gpu_worker.config import WorkerConfig
 from gpu_worker.containers import ContainerEngine
-from gpu_worker.credentials import Credential, CredentialStore
+from gpu_worker.credentials import Credential, CredentialStore, Former
 from gpu_worker.data_dir import WHICH, DataDirLock
 from gpu_worker.enrollment import control_plane
 from gpu_worker.errors import ConfigError, Revoked
@@ -26,7 +26,7 @@ MIB = 1024 * 1024
 
 def prune(config: WorkerConfig, arguments: Namespace) -> Answer:
     """Remove images that no job needs now; with ``--dry-run`` only say which. The worker may go on meanwhile."""
-    executor = make_executor(config, _credential(config).worker_id)
+    executor = make_executor(config, _own(config).worker_id)
     if not isinstance(executor, ContainerEngine):
         return Answer({"removed": [], "kept": []}, "Plain processes have no images.")
     in_hand = {record.image_id for record in _records(config) if record.image_id}
@@ -46,20 +46,21 @@ def prune(config: WorkerConfig, arguments: Namespace) -> Answer:
 
 def leave(config: WorkerConfig, arguments: Namespace) -> Answer:
     """End this worker's credential and remove what is its own here. What Spaces keep goes only where that is said."""
-    _credential(config)  # before the lock, which would make the directory
+    _own(config)  # before the lock, which would make the directory
     with DataDirLock(config.data_dir, taken=IN_USE):
-        store, credential = CredentialStore(config.data_dir), _credential(config)
-        executor = make_executor(config, credential.worker_id)
+        store, own = CredentialStore(config.data_dir), _own(config)
+        executor = make_executor(config, own.worker_id)
         volumes = executor.volumes.all() if isinstance(executor, ContainerEngine) else []
         if volumes and not (arguments.keep_data or arguments.delete_data):
             raise ConfigError(
                 f"{len(volumes)} volume(s) hold what Spaces have written here. "
                 "Say --delete-data to remove them, or --keep-data to leave them with Docker."
             )
-        client = control_plane(config)
-        client.credential = credential
-        with contextlib.suppress(Revoked):  # an operator was quicker; what is here still has to go
-            client.leave()
+        if isinstance(own, Credential):
+            client = control_plane(config)
+            client.credential = own
+            with contextlib.suppress(Revoked):  # an operator was quicker; what is here still has to go
+                client.leave()
         apps = _remove_apps(config, executor)
         images = 0
         if isinstance(executor, ContainerEngine):
@@ -68,16 +69,17 @@ def leave(config: WorkerConfig, arguments: Namespace) -> Answer:
             if arguments.delete_data:
                 executor.volumes.remove_all()
         PauseFile(config.data_dir).remove()
-        store.wipe(reason="This worker left.")
+        if isinstance(own, Credential):
+            store.wipe(reason="This worker left.")
     kept = [] if arguments.delete_data else [volume.name for volume in volumes]
     facts = {
-        "worker_id": credential.worker_id,
+        "worker_id": own.worker_id,
         "removed_apps": apps,
         "removed_images": images,
         "removed_volumes": len(volumes) - len(kept),
         "kept_volumes": kept,
     }
-    text = f"{credential.name} has left; {apps} app(s) and {images} image(s) removed."
+    text = f"{own.name} has left; {apps} app(s) and {images} image(s) removed."
     if volumes:
         text += f" {len(volumes) - len(kept)} volume(s) removed, {len(kept)} kept."
     lines = [
@@ -88,11 +90,13 @@ def leave(config: WorkerConfig, arguments: Namespace) -> Answer:
     return Answer(facts, "\n".join(lines))
 
 
-def _credential(config: WorkerConfig) -> Credential:
-    credential = CredentialStore(config.data_dir).load()
-    if credential is None:
+def _own(config: WorkerConfig) -> Credential | Former:
+    """Whose things are here: this worker's, or those of the one that was revoked or has left. Raises ConfigError."""
+    store = CredentialStore(config.data_dir)
+    own = store.load() or store.former()
+    if own is None:
         raise ConfigError(f"There is no worker in {config.data_dir}, so nothing is known to be its own. {WHICH}")
-    return credential
+    return own
 
 
 def _records(config: WorkerConfig) -> list[JobRecord]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gpu_worker.answer import EXIT_UNEXPECTED, Answer
 from gpu_worker.config import WorkerConfig
-from gpu_worker.credentials import CredentialStore
+from gpu_worker.credentials import Credential, CredentialStore
 from gpu_worker.data_dir import DataDirLock, in_use
 from gpu_worker.doctor import examine, network
 from gpu_worker.doctor.settings import settings
@@ -44,7 +44,10 @@ def status(config: WorkerConfig, arguments: Namespace) -> Answer:
     """Who this worker is and what it does, from its data directory alone."""
     credential = CredentialStore(config.data_dir).load()
     running = in_use(config.data_dir)
-    told = SelfReportFile(config.data_dir).read() if running else None
+    last = SelfReportFile(config.data_dir).read()
+    told = last if running else None
+    ended = _ended(config, credential, None if running else last)
+    control_plane = told.control_plane if told and told.control_plane else config.url
     pause = in_force(PauseFile(config.data_dir).read(), time.time())
     records = Journal(config.data_dir).load_all() if (config.data_dir / "jobs").is_dir() else []
     jobs = [
@@ -62,11 +65,14 @@ def status(config: WorkerConfig, arguments: Namespace) -> Answer:
         "worker_id": credential.worker_id if credential else None,
         "name": credential.name if credential else None,
         "running": running,
-        "control_plane": config.url or None,
+        "ended_because": ended,
+        "control_plane": control_plane or None,
+        "control_plane_in_settings": config.url or None,
         "answers": told.answers if told else None,
         "problem": told.problem if told else None,
         "standing": told.standing if told else None,
         "gateway": told.gateway if told else None,
+        "gateway_trouble": told.gateway_trouble if told else None,
         "takes_no_jobs_because": told.paused if told else None,
         "takes_no_gpu_jobs_because": told.no_gpu_jobs if told else None,
         "paused": pause is not None,
@@ -75,8 +81,13 @@ def status(config: WorkerConfig, arguments: Namespace) -> Answer:
     }
     lines = [
         f"{credential.name} ({credential.worker_id})" if credential else "Not enrolled.",
-        f"Worker process: {'running' if running else 'not running'}",
-        f"Control plane: {config.url or 'not set'}{_contact(told)}",
+        f"Worker process: {'running' if running else 'not running'}{f': {ended}' if ended else ''}",
+        f"Control plane: {control_plane or 'not set'}{_contact(told)}",
+        *(
+            [f"The settings name {config.url} by now, which counts from the worker's next start."]
+            if config.url and config.url != control_plane
+            else []
+        ),
         *([f"Gateway: {told.gateway_url or 'address set by an operator'}: {_gateway(told)}"] if told else []),
         *([pause.sentence()] if pause else []),
         *([f"Takes no jobs: {told.paused}"] if told and told.paused and not pause else []),
@@ -116,10 +127,21 @@ def checked(checks: Sequence[DoctorCheck]) -> Answer:
 def _contact(told: SelfReport | None) -> str:
     if told is None:
         return ""
-    return f" answers; this worker is {told.standing}" if told.answers else f" does not answer: {told.problem}"
+    if told.answers:
+        return f" answers; this worker is {told.standing}"
+    return f" does not answer: {told.problem}" if told.problem else " has not answered yet"
+
+
+def _ended(config: WorkerConfig, credential: Credential | None, last: SelfReport | None) -> str | None:
+    """The final answer after which no worker runs here; None: there was none, or it is not known."""
+    if last is not None and last.ended:
+        return last.ended
+    return CredentialStore(config.data_dir).ended_by(None) if credential is None else None
 
 
 def _gateway(told: SelfReport) -> str:
+    if told.gateway_trouble is not None:
+        return told.gateway_trouble
     return (
         "the control plane has not looked yet"
         if told.gateway is None

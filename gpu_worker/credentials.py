@@ -41,6 +41,14 @@ class Credential:
         return hmac.new(hashlib.sha256(self.secret.encode()).digest(), message.encode(), hashlib.sha256).hexdigest()
 
 
+@dataclass(frozen=True)
+class Former:
+    """A worker whose credential has ended. It proves nothing any more, but its id is on what is left of it."""
+
+    worker_id: str
+    name: str
+
+
 class CredentialStore:
     def __init__(self, data_dir: Path) -> None:
         self._file = data_dir / "credential.json"
@@ -59,9 +67,17 @@ class CredentialStore:
 
     def wipe(self, *, reason: str) -> None:
         """Forget the credential and leave the mark of its end."""
-        stored = _read(self._file) or {}
-        write_private(self._mark, json.dumps({"reason": reason, "token_sha256": stored.get("token_sha256", "")}))
+        stored, was = _read(self._file) or {}, self.load()
+        mark = {"reason": reason, "token_sha256": stored.get("token_sha256", "")}
+        if was is not None:  # no secret: who it was, so that what is left of it can still be found
+            mark |= {"worker_id": was.worker_id, "name": was.name}
+        write_private(self._mark, json.dumps(mark))
         self._file.unlink(missing_ok=True)
+
+    def former(self) -> Former | None:
+        """Who this worker was until its credential ended; None: unknown, or there is a new one."""
+        mark = _read(self._mark) or {}
+        return Former(mark["worker_id"], mark.get("name", "")) if "worker_id" in mark else None
 
     def ended_by(self, token: str | None) -> str | None:
         """Why this worker must stay quiet: it was revoked, and *token* is none or the one already used."""

@@ -11,10 +11,12 @@ raw targets, early refusals, close reasons and the bodies of refused handshakes 
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import hmac
 import json
 import logging
+import os
 import re
 import threading
 from dataclasses import dataclass, field
@@ -31,6 +33,9 @@ logger = logging.getLogger(__name__)
 IDLE_SECONDS = 120.0  # between requests of one connection
 FIRST_HEAD_SECONDS = 10.0
 LONGEST_NONCE = 256  # characters
+RETRY_SECONDS = 1.0
+# Not yet: the machine has that address only once DHCP, Wi-Fi or a VPN is up, or somebody is about to free the port.
+_PASSING = frozenset({errno.EADDRNOTAVAIL, errno.EADDRINUSE})
 MADE_HERE = b"X-OpenFace-Gateway"
 """On answers of the gateway itself; an app cannot send it. Tells the data plane "not the app's words"."""
 _LEASE_PATH = re.compile(rb"/lease/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(/.*)", re.DOTALL)
@@ -53,20 +58,30 @@ class Gateway:
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._relay = Relay()
-        self.port = 0
+        self.port = port
+        """Where we listen, or will; 0 only before `start`."""
+        self.trouble: str | None = None
+        """Why it does not listen yet, as a sentence; it goes on trying."""
 
     # -- from any thread ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Listen. Raises ConfigError when the address is taken."""
+        """Listen; where the address is not there yet, or the port is taken, as soon as it can be had (see *trouble*).
+
+        Raises ConfigError when that cannot change by itself, or when nobody could be told the port.
+        """
         self._thread.start()
         try:
-            self._server = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
+            asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
         except OSError as problem:
-            raise ConfigError(
-                f"The gateway cannot listen on {self._host} port {self._wanted_port}: {problem.strerror or problem}."
-            ) from problem
-        self.port = int(self._server.sockets[0].getsockname()[1])
+            if problem.errno not in _PASSING or not self.port:
+                raise ConfigError(self._cannot(problem)) from problem
+            self._note(problem)
+            self._loop.call_soon_threadsafe(self._try_on)
+
+    def reason(self, *_: object) -> str | None:
+        """Why no job is taken: nobody would reach its app."""
+        return self.trouble
 
     def stop(self) -> None:
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(5)
@@ -96,8 +111,36 @@ class Gateway:
 
     # -- in the loop -------------------------------------------------------------------------------------------
 
-    async def _listen(self) -> asyncio.Server:
-        return await self._loop.create_server(lambda: Peer(self._accept), self._host, self._wanted_port)
+    async def _listen(self) -> None:
+        self._server = await self._loop.create_server(lambda: Peer(self._accept), self._host, self._wanted_port)
+        self.port = int(self._server.sockets[0].getsockname()[1])
+
+    def _try_on(self) -> None:
+        task = self._loop.create_task(self._listen_when_possible())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _listen_when_possible(self) -> None:
+        while self.trouble is not None:
+            await asyncio.sleep(RETRY_SECONDS)
+            try:
+                await self._listen()
+            except OSError as problem:
+                self._note(problem)
+            else:
+                self.trouble = None
+                logger.info("gateway listens", extra={"action": "gateway_listens", "port": self.port})
+
+    def _note(self, problem: OSError) -> None:
+        sentence = self._cannot(problem)
+        if sentence != self.trouble:
+            logger.warning("gateway waits", extra={"action": "gateway_waits", "problem": sentence})
+        self.trouble = sentence
+
+    def _cannot(self, problem: OSError) -> str:
+        # asyncio words these errors itself, at length
+        why = os.strerror(problem.errno) if problem.errno else str(problem)
+        return f"The gateway cannot listen on {self._host} port {self._wanted_port}: {why}."
 
     async def _close(self) -> None:
         if self._server is not None:

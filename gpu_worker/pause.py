@@ -18,6 +18,7 @@ from gpu_worker.errors import ConfigError
 
 FILE_NAME = "pause.json"
 LONGEST_REASON = 200  # characters; the control plane keeps 512 of the whole sentence
+LONGEST = timedelta(days=3660)
 _UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 
 
@@ -67,16 +68,18 @@ class PauseFile:
         """
         try:
             content = json.loads(self._path.read_text())
-            until = content["until"]
+            until = None if content["until"] is None else float(content["until"])
+            if until is not None:
+                moment(until)  # what cannot be shown makes no sense either
             return Pause(
                 since=float(content["since"]),
-                until=None if until is None else float(until),
+                until=until,
                 reason=str(content["reason"]),
                 stop_apps=content["stop_apps"] is True,
             )
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, KeyError) as problem:
+        except (OSError, ValueError, OverflowError, TypeError, KeyError) as problem:
             return Pause(since=0.0, reason=f"{self._path} cannot be read ({type(problem).__name__}); resume removes it")
 
     def stamp(self) -> tuple[int, int, int] | None:
@@ -126,6 +129,8 @@ def duration(text: str) -> timedelta:
     span = timedelta()
     for amount, unit in re.findall(r"(\d+)([dhms])", text.lower()) if parts else ():
         span += timedelta(**{_UNITS[unit]: int(amount)})
+    if span > LONGEST:
+        raise ConfigError(f"{text} is more than ten years; without a time the pause lasts until resume.")
     if not span:
         raise ConfigError(f"{text!r} is no duration: write 30m, 2h, or 1d12h.")
     return span
@@ -146,6 +151,8 @@ def time_of_day(text: str, *, now: datetime) -> datetime:
         until = datetime.fromisoformat(text.strip()).astimezone()
     except (ValueError, OverflowError):
         raise ConfigError(f"{text!r} is no time: write 18:00 or 2026-12-24T18:00.") from None
+    if until > now + LONGEST:
+        raise ConfigError(f"{text} is more than ten years away; without a time the pause lasts until resume.")
     if until <= now:
         raise ConfigError(f"{text} is over already.")
     return until

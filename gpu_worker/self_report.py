@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -31,6 +32,12 @@ class SelfReport:
     """Why no GPU job is taken, where CPU jobs are."""
     paused_by_owner: bool = False
     """Whether `paused` is what the owner of the machine wants, and not something that is wrong with it."""
+    control_plane: str | None = None
+    """The address that all this was found at; the settings may name another by now."""
+    gateway_trouble: str | None = None
+    """Why the gateway does not listen yet."""
+    ended: str | None = None
+    """The final answer that ended this process, as a sentence."""
 
 
 class SelfReportFile:
@@ -45,6 +52,10 @@ class SelfReportFile:
         if report != self._written:
             write_private(self._path, json.dumps(asdict(report)), durable=False)
             self._written = report
+
+    def remove(self) -> None:
+        with contextlib.suppress(OSError):
+            self._path.unlink()
 
     def read(self) -> SelfReport | None:
         """What a worker wrote last, alive or not; None where there is nothing readable."""

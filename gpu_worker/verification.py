@@ -109,6 +109,9 @@ def _own_gateway(report: SelfReport, credential: Credential) -> DoctorCheck:
 def gateway_as_told(report: SelfReport) -> DoctorCheck:
     """The control plane's own view; it looks every minute."""
     name, seen = "gateway", report.gateway
+    if report.gateway_trouble is not None:
+        remedy = "It tries again by itself. Does this machine have that address, and is the port free (ss -ltnp)?"
+        return DoctorCheck(name, False, report.gateway_trouble, remedy)
     if seen == "ok":
         return DoctorCheck(name, True, f"the control plane reaches {report.gateway_url or 'it'}")
     if seen is None:

@@ -253,6 +253,17 @@ def test_a_damaged_pause_is_a_pause(tmp_path: Path) -> None:
     assert watch.reason() is None
 
 
+@pytest.mark.parametrize("until", ["99999999999999", "1e400", "NaN", "-1e18"])
+def test_a_pause_until_a_time_that_cannot_be_shown_is_a_damaged_one(tmp_path: Path, until: str) -> None:
+    (tmp_path / "pause.json").write_text(f'{{"since": 1, "until": {until}, "reason": "x", "stop_apps": true}}')
+
+    read = PauseFile(tmp_path).read()
+
+    assert read is not None
+    assert (read.until, read.stop_apps) == (None, False)
+    assert "resume removes it" in read.sentence()
+
+
 def test_a_pause_is_over_at_its_time(tmp_path: Path) -> None:
     file = PauseFile(tmp_path)
     file.write(Pause(since=100.0, until=200.0))
@@ -278,6 +289,11 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         duration(text)
 
 
+def test_who_means_more_than_ten_years_means_until_resume() -> None:
+    with pytest.raises(ConfigError, match="until resume"):
+        duration("9999d")
+
+
 def test_a_time_of_day_is_the_next_one() -> None:
     local = NOW.astimezone()
     later, earlier = local + timedelta(hours=1), local - timedelta(hours=1)
@@ -287,7 +303,7 @@ def test_a_time_of_day_is_the_next_one() -> None:
     assert time_of_day("2026-12-24T18:00+00:00", now=local) == datetime(2026, 12, 24, 18, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("text", ["25:00", "soon", "2026-11-30T11:00+00:00"])
+@pytest.mark.parametrize("text", ["25:00", "soon", "2026-11-30T11:00+00:00", "9999-12-31T23:59"])
 def test_what_is_no_time_to_come_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         time_of_day(text, now=NOW)
