@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -44,6 +43,7 @@ from gpu_worker.self_report import SelfReport, SelfReportFile
 from gpu_worker.signals import SignalListener
 from gpu_worker.simulated_gpus import SimulatedProbe, read_simulated
 from gpu_worker.source import SourceFetcher
+from gpu_worker.stop_signals import StopSignals
 from gpu_worker.wishes import LOST, SHUTDOWN, Wish
 from gpu_worker.workshop import Workshop
 
@@ -98,8 +98,7 @@ class _Agent:
 
     def run(self) -> tuple[int, str]:
         """The exit code, and the sentence of a final answer."""
-        signal.signal(signal.SIGTERM, self._on_signal)
-        signal.signal(signal.SIGINT, self._on_signal)
+        self._stop_signals = StopSignals(self._on_signal)
         self._self_report.remove()  # of the process before this one
         self._gateway.start()
         try:
@@ -304,7 +303,7 @@ class _Agent:
 
     # -- the end -----------------------------------------------------------------------------------------------
 
-    def _on_signal(self, number: int, frame: object) -> None:
+    def _on_signal(self, number: int) -> None:
         self._signals += 1
         if self._signals > 1:
             os._exit(EXIT_UNEXPECTED)

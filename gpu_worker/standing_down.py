@@ -7,9 +7,10 @@ knows exit code 78 as "do not start again"; a container engine knows no such cod
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections.abc import Callable
+
+from gpu_worker.stop_signals import StopSignals
 
 CONTAINER_VARIABLE = "OPENFACE_WORKER_CONTAINER"  # set by our image
 LOOK_SECONDS = 2.0
@@ -22,7 +23,7 @@ def engine_restarts_us() -> bool:
 def wait_until(changed: Callable[[], bool]) -> None:
     """Return on SIGTERM or SIGINT, or when *changed* says that a new start makes sense."""
     done = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: done.set())
+    signals = StopSignals(lambda number: done.set())
     while not changed() and not done.wait(LOOK_SECONDS):
         pass
+    del signals  # until here it has to live: the interpreter knows only the number of its file

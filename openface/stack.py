@@ -125,10 +125,17 @@ class Stack:
                 self.supervisor.hurry()
             self.stop_wanted.set()
 
-        def handle(number: int, frame: object) -> None:
-            # In a thread: the code that the signal interrupted may hold the very locks that this needs.
-            threading.Thread(target=act).start()
+        reader, writer = os.pipe()
 
+        def listen() -> None:
+            while os.read(reader, 1):
+                act()
+
+        def handle(number: int, frame: object) -> None:
+            # Nothing else here: the code that the signal interrupted may hold any lock, also that of starting a thread.
+            os.write(writer, b"!")
+
+        threading.Thread(target=listen, name="stop-signals", daemon=True).start()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, handle)
 

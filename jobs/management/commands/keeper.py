@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import signal
-import threading
 import time
 from argparse import ArgumentParser
 from dataclasses import asdict
-from types import FrameType
 from typing import Any
 
 from django.conf import settings
@@ -22,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 ADVISORY_LOCK = 0x0FACE  # any fixed number: whoever holds it sweeps
 LONGEST_PAUSE_SECONDS = 30.0
+STOPPING = (signal.SIGTERM, signal.SIGINT)
 PRUNE_SECONDS = 3600.0  # results are kept for days: an hour more is nothing
 
 
@@ -41,15 +40,11 @@ class Command(BaseCommand):
             self._report(rescue.sweep(), as_json=json)
             self._prune()
             return
-        stopped = threading.Event()
-
-        def stop(signum: int, frame: FrameType | None) -> None:
-            stopped.set()
-
-        signal.signal(signal.SIGTERM, stop)
-        signal.signal(signal.SIGINT, stop)
+        # No handler: it would run in the middle of anything, and must not wait for a lock that is held there. What
+        # comes during a round is pending until its end.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         pause = settings.OPENFACE_KEEPER_SECONDS
-        while not stopped.wait(pause):
+        while signal.sigtimedwait(STOPPING, pause) is None:
             pause = self._round(pause)
 
     def _round(self, pause: float) -> float:
