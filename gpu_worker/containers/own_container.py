@@ -7,7 +7,8 @@ import socket
 from pathlib import Path
 
 from docker import DockerClient
-from docker.errors import DockerException
+
+from gpu_worker.containers.connection import Missing, engine_errors
 
 MARK = Path("/.dockerenv")
 MOUNTS = Path("/proc/self/mountinfo")
@@ -16,13 +17,17 @@ OWN_FILES = re.compile(r"/containers/([0-9a-f]{64})/(?:hostname|hosts|resolv\.co
 
 
 def own_container(client: DockerClient) -> str | None:
-    """Its id; None on the host, under another engine, or in the host's network, where nothing is to join."""
+    """Its id; None on the host, under another engine, or in the host's network, where nothing is to join.
+
+    Raises EngineError: an engine that does not answer says nothing about where we are.
+    """
     if not MARK.exists():
         return None
     for name in names_of_mine():
         try:
-            container = client.containers.get(name)
-        except DockerException:
+            with engine_errors():
+                container = client.containers.get(name)
+        except Missing:
             continue
         return None if container.attrs["HostConfig"]["NetworkMode"] == "host" else str(container.id)
     return None

@@ -5,7 +5,11 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from gpu_worker.containers.own_container import names_of_mine
+import docker
+import pytest
+
+from gpu_worker.containers.own_container import names_of_mine, own_container
+from gpu_worker.errors import EngineSilent
 
 ID = "4cfc4f684356a9f19601750bc58346d9a0484776fc05ce1f267b25ef3062a85a"
 LINE = "1015 1003 259:1 /var/lib/docker/containers/{id}/{file} /etc/{file} rw,relatime - ext4 /dev/root rw\n"
@@ -24,3 +28,16 @@ def test_where_no_mount_names_it_the_host_name_is_left(tmp_path: Path) -> None:
 
     assert names_of_mine(mounts) == [socket.gethostname()]
     assert names_of_mine(tmp_path / "missing") == [socket.gethostname()]
+
+
+def test_an_engine_that_does_not_answer_is_no_proof_of_being_on_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (mark := tmp_path / ".dockerenv").touch()
+    monkeypatch.setattr("gpu_worker.containers.own_container.MARK", mark)
+    engine = docker.DockerClient(base_url=f"unix://{tmp_path}/nobody.sock", version="1.41")
+    try:
+        with pytest.raises(EngineSilent):
+            own_container(engine)
+    finally:
+        engine.close()
