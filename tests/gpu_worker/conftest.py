@@ -65,6 +65,14 @@ def make_worker(plane: ControlPlane, tmp_path: Path) -> Iterator[Callable[..., W
 
 
 @pytest.fixture
+def engine() -> Any:
+    """The engine of this machine."""
+    client = docker.from_env()
+    yield client
+    client.close()
+
+
+@pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """``command(worker, "pause", "--now")`` as the owner of the machine would say it; the JSON answer."""
     return make_command(monkeypatch, capsys)

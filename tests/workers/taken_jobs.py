@@ -8,6 +8,7 @@ from jobs.models import Job
 from tests.factories import JobFactory, RequirementFactory
 from tests.workers.conftest import WireWorker
 from workers.inventory import Drain
+from workers.models import Worker
 from workers.overview import line_of
 
 REPORTS = [{"seq": 1, "kind": "building"}, {"seq": 2, "kind": "starting"}]
@@ -35,3 +36,11 @@ def drain_of(worker: WireWorker) -> Drain:
 
 def state_of(job: Job) -> str:
     return Job.objects.get(pk=job.pk).state
+
+
+def with_a_job(enroll: Any) -> tuple[WireWorker, Any]:
+    """A local worker and the answer to its claim of one job."""
+    worker = enroll("here", local=True, gateway_url="http://127.0.0.1:18787")
+    Worker.objects.update(gateway_status=Worker.Gateway.OK)
+    JobFactory.create()
+    return worker, worker.claim().json()
