@@ -76,6 +76,13 @@ def served(plane: ControlPlane, repo: str, files: Mapping[str, str], **changes: 
     return lease
 
 
+def version_in(lease: Lease, package: str) -> str:
+    """What is installed in the app's image. The build's log does not tell where its steps came from the cache."""
+    ask_python = f"from importlib.metadata import version; print(version({package!r}))"
+    command = ["docker", "run", "--rm", "--network=none", lease.events[-1]["image_id"], "python", "-c", ask_python]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 @pytest.mark.parametrize(
     ("sdk", "version", "app"),
     [
@@ -89,7 +96,7 @@ def test_the_real_frameworks_run(plane: ControlPlane, worker: WorkerProcess, sdk
     status, page = ask(worker, lease.id)
     assert status == 200
     assert sdk.encode() in page.lower()
-    assert f"{sdk}-{version}" in lease.logs["build"]
+    assert version_in(lease, sdk) == version
 
 
 def test_debian_packages_and_both_requirements_files_are_there_for_the_app(
@@ -110,8 +117,9 @@ def test_debian_packages_and_both_requirements_files_are_there_for_the_app(
     assert about["banner"].count("#") > 20
     assert (about["first"], about["size"], about["uid"]) == ("0.45.1", "24.0 GB", 1000)
     log = lease.logs["build"]
-    steps = ["Setting up figlet", "Successfully installed wheel-0.45.1", f"humanize-{about['humanize']}"]
-    assert [log.index(step) for step in steps] == sorted(log.index(step) for step in steps)
+    steps = ["install -y --no-install-recommends figlet", "pip install -r pre-req", "pip install -r requirements.txt"]
+    places = [log.index(step) for step in steps]
+    assert places == sorted(places)
 
 
 def test_a_debian_package_that_does_not_exist_is_named(plane: ControlPlane, worker: WorkerProcess) -> None:
