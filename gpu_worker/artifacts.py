@@ -2,7 +2,8 @@
 
 The container is the only copy until the server has acknowledged every file, so it is not removed before: not in an
 outage of the server, and not when this process is killed (the next one finds the ended container, asks what arrived,
-and goes on). Only a lost lease gives up; a stop leaves ten minutes more.
+and goes on). Only a lost lease gives up; a stop leaves ten minutes more, and an owner who wants the machine now some
+seconds: then the job goes back to the line, to compute again.
 
 While the engine hands out a container's files it answers nothing else about that container. So nothing is waited for
 with such a stream open, except the sending of one large file.
@@ -29,26 +30,33 @@ from gpu_worker.errors import (
 )
 from gpu_worker.executor import Runtime
 from gpu_worker.job import Job
-from gpu_worker.result_files import Quota, ResultFile, Results, Skipped, only_file, survey
-from gpu_worker.wishes import LOST, STOP, Wish
+from gpu_worker.result_files import Quota, ResultFile, Results, Skipped, only_file
+from gpu_worker.result_survey import Survey
+from gpu_worker.wishes import HAND_BACK, LOST, STOP, Wish
 
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 15.0
 POLL_SECONDS = 0.2
 STOPPED_SECONDS = 600.0  # for the results of a job that was stopped: long enough for gigabytes, and no longer
+HANDED_BACK_SECONDS = 10.0  # for what is nearly there when the owner of the machine wants it now
+PROGRESS_SECONDS = 5.0
 TOLD_PATHS = 20
 MIB = 1024 * 1024
 
 
-def deliver_results(job: Job) -> None:
+def deliver_results(job: Job) -> bool:
     """Bring the results of an ended batch job to the server; for any other job, nothing.
 
-    Returns when all of them are there, or nothing more can be done for them. Raises Detached at a shutdown.
+    Returns when all of them are there, or nothing more can be done for them: False where the machine's owner did not
+    leave the time. Raises Detached at a shutdown.
     """
     url, runtime = job.facts.artifacts_url, job.runtime
-    if job.facts.mode == "batch" and url is not None and runtime is not None:
-        _Delivery(job, runtime, job.workshop.client.artifacts(url, lambda: job.runtime_token)).run()
+    if job.facts.mode != "batch" or url is None or runtime is None:
+        return True
+    delivery = _Delivery(job, runtime, job.workshop.client.artifacts(url, lambda: job.runtime_token))
+    delivery.run()
+    return not (delivery.given_up and job.wishes.is_for(HAND_BACK))
 
 
 class _GivenUp(Exception):
@@ -58,9 +66,13 @@ class _GivenUp(Exception):
 class _Delivery:
     def __init__(self, job: Job, runtime: Runtime, client: ArtifactClient) -> None:
         self._job, self._runtime, self._client = job, runtime, client
+        self._survey: Survey | None = None
         self._results: Results | None = None
-        self._stop_until: float | None = None
-        self._trouble = ""
+        self._done = 0
+        self._told_at = time.monotonic()
+        self._until: float | None = None
+        self._trouble = self._progress = ""
+        self.given_up = False
 
     def run(self) -> None:
         pause = FIRST_PAUSE_SECONDS
@@ -101,7 +113,7 @@ class _Delivery:
             self._results = self._look(inventory.quota)
             self._tell_found(self._results)
         results = self._results
-        for file in results.files:
+        for self._done, file in enumerate(tuple(results.files)):
             if inventory.digests.get(file.path) != file.sha256:
                 self._check()
                 self._put(file)
@@ -112,11 +124,10 @@ class _Delivery:
             self._job.say(f"results: delivered {_count(results)}")
 
     def _look(self, quota: Quota) -> Results:
-        pieces = self._runtime.results()
-        if pieces is None:
-            return Results()
-        with closing(pieces):
-            return survey(pieces, quota, check=self._check)
+        if self._survey is None:
+            self._job.say("results: looking at what the app left")
+            self._survey = Survey(quota, check=self._check)
+        return self._survey.look(self._runtime)
 
     def _put(self, file: ResultFile) -> None:
         try:
@@ -166,20 +177,26 @@ class _Delivery:
 
     def _check(self) -> None:
         """Raise _GivenUp or Detached when the rest is not to be delivered, or not by this process."""
+        self._tell_progress()
         wishes = self._job.wishes
         if wishes.is_for(LOST):
             raise _GivenUp
         if wishes.shutting_down:
             self._job.detach()
-        if wishes.is_for(STOP):
-            if self._stop_until is None:
-                self._stop_until = time.monotonic() + STOPPED_SECONDS
-            if time.monotonic() > self._stop_until:
+        if wishes.is_for(STOP, HAND_BACK):
+            if self._until is None:
+                seconds = STOPPED_SECONDS if wishes.is_for(STOP) else HANDED_BACK_SECONDS
+                self._until = time.monotonic() + seconds
+            if time.monotonic() > self._until:
                 raise _GivenUp
 
     def _tell_given_up(self) -> None:
         """Of a stopped job: say what is missing, if anybody listens."""
+        self.given_up = True
         if self._job.wishes.is_for(LOST):
+            return
+        if self._job.wishes.is_for(HAND_BACK):
+            self._job.say("results: the owner of the machine wants it now, before all of them were delivered")
             return
         self._job.say("results: the job was stopped before all of them were delivered")
         if self._results is not None:
@@ -192,6 +209,19 @@ class _Delivery:
 
     # -- what is told ------------------------------------------------------------------------------------------
 
+    def _tell_progress(self) -> None:
+        """Every few seconds how far it has come; nothing while it waits."""
+        if self._survey is None or time.monotonic() < self._told_at + PROGRESS_SECONDS:
+            return
+        if self._results is not None:
+            progress = f"results: {self._done} of {len(self._results.files)} files delivered"
+        else:
+            to_deliver = _mib(self._survey.results.size)
+            progress = f"results: looked at {self._survey.looked_at} files so far, {to_deliver} to deliver"
+        if progress != self._progress:
+            self._job.say(progress)
+        self._told_at, self._progress = time.monotonic(), progress
+
     def _tell_found(self, results: Results) -> None:
         say = self._job.say
         if results.files:
@@ -203,7 +233,8 @@ class _Delivery:
             size = "" if one.size is None else f" ({_mib(one.size)})"
             say(f"results: {one.path}{size} is left out: {one.reason.replace('_', ' ')}")
         if results.skipped_count > TOLD_PATHS:
-            say(f"results: {results.skipped_count} files are left out altogether")
+            altogether = "altogether" if results.whole else "and more"
+            say(f"results: {results.skipped_count} files {altogether} are left out")
         if results.others:
             say(f"results: {results.others} links or special files are no results")
         if not results.whole:

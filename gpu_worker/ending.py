@@ -21,8 +21,12 @@ def exited(job: Job, state: RuntimeState) -> None:
     job.finish_output()
     sentence = job.ended(state)
     job.say(sentence)
-    deliver_results(job)  # in the phase "running": the next process would go on here
+    whole = deliver_results(job)  # in the phase "running": the next process would go on here
     job.enter("exited")
+    wish = job.wishes.current
+    if not whole and wish is not None:
+        job.tell("declined", reason="paused", detail=wish.reason)  # without its results it computed for nothing
+        return
     if job.report is not None:
         job.report.exited(code=state.exit_code, oom_killed=state.oom_killed, detail=sentence)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpu_worker.job_limits import ContainerLimits
 from gpu_worker.journal import JobFacts
@@ -35,6 +35,9 @@ _OWNED = frozenset(
     }
 )
 _OWNED_PREFIXES = ("NVIDIA_", "CUDA_MPS_")
+# Of an image's NVIDIA_* variables: what its programs need of the driver, and what NVIDIA's images say of themselves.
+# Any other may ask the Container Toolkit for devices, of which only the worker decides.
+_OF_AN_IMAGE = re.compile(r"NVIDIA_(DRIVER_CAPABILITIES|DISABLE_REQUIRE|REQUIRE_\w+|PRODUCT_NAME|BUILD_ID|\w+_VERSION)")
 
 
 def job_environment(
@@ -77,6 +80,11 @@ def job_environment(
 def owned(name: str) -> bool:
     """Whether the worker alone sets this variable."""
     return name.upper() in _OWNED or name.upper().startswith(_OWNED_PREFIXES)
+
+
+def not_of_an_image(names: Iterable[str]) -> set[str]:
+    """Those of an image's variables that no container may keep."""
+    return {name for name in names if name.upper().startswith(_OWNED_PREFIXES) and not _OF_AN_IMAGE.fullmatch(name)}
 
 
 def cache_environment(path: str) -> dict[str, str]:

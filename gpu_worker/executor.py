@@ -96,6 +96,10 @@ class Runtime(Protocol):
         """
         ...
 
+    def result_paths(self) -> Sequence[str]:
+        """The files in the results directory, by their paths in it. Raises EngineError."""
+        ...
+
     def news(self) -> Sequence[str]:
         """What the app met at its limits since the last call, as sentences for its owner. Raises EngineError."""
         ...

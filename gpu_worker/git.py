@@ -39,6 +39,10 @@ HARMLESS = (
 )
 
 
+class GitTimeout(JobFailed):
+    """A git command was ended because it took too long."""
+
+
 @dataclass(frozen=True)
 class Access:
     """Where a repository is, and what opens it."""
@@ -108,7 +112,7 @@ class Git:
         except FileNotFoundError:
             raise JobFailed("source_failed", "git is not installed on this worker.") from None
         except CommandTimeout:
-            raise JobFailed("source_failed", f"git {arguments[0]} took longer than {timeout_seconds:.0f} s.") from None
+            raise GitTimeout("source_failed", f"git {arguments[0]} took longer than {timeout_seconds:.0f} s.") from None
         if status != 0 and DISK_FULL.search(self._last):
             raise JobFailed("disk_full", f"There was no space left while git ran {arguments[0]}.")
         return status

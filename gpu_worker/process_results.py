@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from gpu_worker.errors import EngineError
@@ -17,6 +18,11 @@ def tar_of(directory: Path, path: str = "") -> Generator[bytes, None, None] | No
     if wanted.is_symlink() or not wanted.exists():
         return None
     return _pieces(wanted)
+
+
+def paths_in(directory: Path) -> Sequence[str]:
+    """Every file below the *directory*, links and the like included. No link is followed."""
+    return [os.path.relpath(Path(at, name), directory) for at, _, names in os.walk(directory) for name in names]
 
 
 def _pieces(wanted: Path) -> Generator[bytes, None, None]:

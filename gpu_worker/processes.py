@@ -28,7 +28,7 @@ from gpu_worker.errors import EngineError, JobFailed
 from gpu_worker.executor import Found, Prepared, Runtime, RuntimeState
 from gpu_worker.journal import JobFacts, JobRecord
 from gpu_worker.process_identity import ProcessIdentity, all_pids, environment_of, session_of
-from gpu_worker.process_results import tar_of
+from gpu_worker.process_results import paths_in, tar_of
 from gpu_worker.protocol import Claim, Gpu
 from gpu_worker.venvs import Venvs
 
@@ -241,6 +241,9 @@ class ProcessRuntime:
 
     def results(self, path: str = "") -> Generator[bytes, None, None] | None:
         return tar_of(self._run / RESULTS, path)
+
+    def result_paths(self) -> Sequence[str]:
+        return paths_in(self._run / RESULTS)
 
     def news(self) -> Sequence[str]:
         return ()  # it has no limits

@@ -1,4 +1,4 @@
-"""What a batch job left in its results directory: read from a tar stream, hashed, and judged by the server's quota.
+"""What a batch job left in its results directory, as it stands in a tar stream, and by which names the server takes it.
 
 Only regular files count. A tar stream follows no link, so nothing outside the directory is ever in it. A file's digest
 has to be known before it is sent, so each is read twice; small ones are kept in memory instead, and cost one look.
@@ -6,11 +6,10 @@ has to be known before it is sent, so each is read twice; small ones are kept in
 
 from __future__ import annotations
 
-import hashlib
 import tarfile
 import unicodedata
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import IO, cast
 
 from gpu_worker.errors import EngineError, EngineSilent
@@ -18,7 +17,6 @@ from gpu_worker.errors import EngineError, EngineSilent
 BLOCK_BYTES = 1024 * 1024
 KEPT_FILE_BYTES = 256 * 1024  # of one file
 KEPT_BYTES = 8 * 1024 * 1024  # of all files of a job
-READ_BYTES = 256 * 1024**3  # of all that is left out: a file that is all hole is of any size, and read in full
 SKIPPED_KEPT = 100  # as many as the server remembers
 
 # The server's rules for paths; what breaks them could not be delivered.
@@ -83,49 +81,12 @@ class Results:
             self.skipped.append(Skipped(path, size, reason))
 
 
-def survey(stream: Iterator[bytes], quota: Quota, *, check: Callable[[], None]) -> Results:
-    """Read the whole directory's tar *stream*. *check* is called often, and may raise what ends the reading.
-
-    Raises EngineSilent where the stream breaks off.
-    """
-    results = Results()
-    hashed: dict[str, ResultFile] = {}
-    skipped_bytes = 0
-    for tar, member in members(stream):
-        check()
-        path = member.name.partition("/")[2]
-        if member.isdir():
-            continue
-        if not member.isreg() and not member.islnk():
-            results.others += 1
-            continue
-        if len(results.files) >= quota.files and len(results.skipped) >= SKIPPED_KEPT:
-            results.whole = False  # nothing more can be kept, and nobody would read more of what was not
-            break
-        known = hashed.get(member.linkname.partition("/")[2]) if member.islnk() else None
-        size = known.size if known else member.size
-        reason = _reason(path, size, results, quota)
-        if member.islnk() and known is None and not reason:
-            reason = "unreadable"  # another name of a file that was left out
-        if reason:
-            results.skip(path_to_show(path), size, reason)
-            skipped_bytes += member.size
-            if skipped_bytes > READ_BYTES:
-                results.whole = False
-                break
-            continue
-        room = results.in_memory + size <= KEPT_BYTES and size <= KEPT_FILE_BYTES
-        hashed[path] = replace(known, path=path) if known else _read(tar, member, path, in_memory=room, check=check)
-        results.keep(hashed[path])
-    return results
-
-
 def only_file(stream: Iterator[bytes]) -> Iterator[bytes]:
     """The content of the one file in a tar *stream*, piece by piece. Raises EngineSilent."""
     for tar, member in members(stream):
         content = tar.extractfile(member) if member.isreg() else None
         if content is not None:
-            while block := _block(content):
+            while block := block_of(content):
                 yield block
             return
     raise EngineError("it is no file any more")
@@ -165,32 +126,8 @@ def path_to_show(path: str) -> str:
     return "/".join(name[:60] for name in shown.split("/") if name not in ("", ".", ".."))[:200].strip("/") or "?"
 
 
-def _reason(path: str, size: int, results: Results, quota: Quota) -> str:
-    """Why a file is left out; empty for one that is kept."""
-    if path_problem(path):
-        return "bad_name"
-    if size > quota.file_bytes:
-        return "file_too_large"
-    if results.size + size > quota.job_bytes:
-        return "job_quota"
-    return "too_many_files" if len(results.files) >= quota.files else ""
-
-
-def _read(
-    tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, *, in_memory: bool, check: Callable[[], None]
-) -> ResultFile:
-    content, digest = tar.extractfile(member), hashlib.sha256()
-    assert content is not None, "a regular file has content"
-    small = bytearray() if in_memory else None
-    while block := _block(content):
-        check()
-        digest.update(block)
-        if small is not None:
-            small += block
-    return ResultFile(path, member.size, digest.hexdigest(), None if small is None else bytes(small))
-
-
-def _block(content: IO[bytes]) -> bytes:
+def block_of(content: IO[bytes]) -> bytes:
+    """The next piece of a member's content; empty at its end. Raises EngineSilent."""
     try:
         return content.read(BLOCK_BYTES)
     except tarfile.TarError as problem:

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gpu_worker.errors import JobFailed
-from gpu_worker.git import Git
+from gpu_worker.git import Git, GitTimeout
 
 MIB = 1024 * 1024
 _LINE = re.compile(rb"(?P<mode>\d{6}) \w+ (?P<id>[0-9a-f]{40,64}) +(?P<size>\d+|-)\t(?P<path>(?s:.*))\Z")
 _GITLINK, _FILES = b"160000", (b"100644", b"100755")
+# For git's list of a commit: seconds for a hundred thousand files. Only directories that hold each other and no file
+# make it longer, since files beyond the limit end it. No checkout comes before it, so that one needs no such limit.
+LIST_SECONDS = 120.0
 # Bytes of a Git LFS pointer: its three lines cannot be shorter, and the specification lets none be longer.
 SMALLEST_POINTER, LARGEST_POINTER = 120, 1024
 LFS_FOLDER = "lfs"  # of git-lfs in a repository
@@ -93,7 +96,16 @@ class Tree:
     def of(cls, git: Git, revision: str, budget: Budget) -> Tree:
         """Raises JobFailed as soon as the list is longer than the limits allow."""
         tree = cls(budget)
-        if git.run("ls-tree", "-r", "-l", "-z", "--full-tree", revision, read=tree.read) != 0:
+        command = ("ls-tree", "-r", "-l", "-z", "--full-tree", revision)
+        try:
+            status = git.run(*command, read=tree.read, timeout_seconds=LIST_SECONDS)
+        except GitTimeout as over:
+            raise JobFailed(
+                "source_too_large",
+                f"To list what the commit holds took longer than {LIST_SECONDS:.0f} s, the limit of this worker: "
+                "it has too many directories.",
+            ) from over
+        if status != 0:
             raise JobFailed("source_failed", f"git cannot list the commit {revision}.")
         return tree
 

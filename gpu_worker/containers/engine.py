@@ -36,7 +36,7 @@ from gpu_worker.containers.labels import (
 from gpu_worker.containers.networks import JobNetworks
 from gpu_worker.containers.runtime import ContainerRuntime
 from gpu_worker.containers.volumes import CACHE_PATH, SpaceVolumes
-from gpu_worker.environment import cache_environment, job_environment
+from gpu_worker.environment import cache_environment, job_environment, not_of_an_image
 from gpu_worker.errors import EngineError, EngineSilent, JobFailed
 from gpu_worker.executor import Found, Prepared, Runtime
 from gpu_worker.images import ImageBuilder, asked_inputs, find_build_tool, inputs_of, new_name, plan_build
@@ -160,7 +160,12 @@ class ContainerEngine:
         own = job_environment(
             facts, variables=variables, secrets=secrets, port=facts.port, assigned=assigned, limits=limits
         )
-        environment = {**self._cache_variables(prepared.image_id), **own}
+        image = self._environment_of(prepared.image_id)
+        environment: dict[str, str | None] = {
+            **dict.fromkeys(not_of_an_image(image)),
+            **{name: text for name, text in cache_environment(CACHE_PATH).items() if name not in image},
+            **own,
+        }
         mounts = self.volumes.mounts(facts)
         self._networks.ensure(facts)
 
@@ -187,19 +192,12 @@ class ContainerEngine:
         with engine_errors():
             return container_limits(facts.limits, self._limit_defaults, self._engine().info())
 
-    def _cache_variables(self, image_id: str) -> dict[str, str]:
-        """Those that the image does not set itself: it may have brought its models along."""
-        with engine_errors():
-            entries = self._engine().images.get(image_id).attrs["Config"].get("Env") or []
-        known = {entry.partition("=")[0] for entry in entries}
-        return {name: text for name, text in cache_environment(CACHE_PATH).items() if name not in known}
-
     def _create(
         self,
         name: str,
         image: str,
         facts: JobFacts,
-        environment: Mapping[str, str],
+        environment: Mapping[str, str | None],
         assigned: Sequence[Gpu],
         limits: ContainerLimits,
         mounts: list[Mount],
@@ -210,7 +208,8 @@ class ContainerEngine:
             return self._engine().containers.create(
                 image,
                 name=name,
-                environment=dict(environment),
+                # a name alone takes away what the image sets
+                environment=[name if text is None else f"{name}={text}" for name, text in environment.items()],
                 network=name,
                 mounts=mounts,
                 init=True,

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 
 from gpu_worker.containers.connection import Connection, Missing, engine_errors
 from gpu_worker.environment import RESULTS_PATH
 
 CHUNK_BYTES = 1024 * 1024
+DELETED = 2  # the kind of a change, as the engine counts them
 EVERYBODY_MAY_WRITE = 0o1777  # apps run as any user; sticky, as /tmp
 
 
@@ -37,6 +38,19 @@ def read(engine: Connection, container_id: str, path: str) -> Generator[bytes, N
     except Missing:
         return None
     return _pieces(pieces)
+
+
+def paths(engine: Connection, container_id: str) -> Sequence[str]:
+    """What is below the directory, from the engine's list of what the container changed: nothing is read for it.
+
+    So without what the image brought, and without directories that hold anything. Raises EngineError.
+    """
+    with engine_errors():
+        changes = engine().api.diff(container_id) or []
+    below = f"{RESULTS_PATH}/"
+    found = [change["Path"] for change in changes if change["Kind"] != DELETED and change["Path"].startswith(below)]
+    directories = {path.rpartition("/")[0] for path in found}
+    return [path.removeprefix(below) for path in found if path not in directories]
 
 
 def _pieces(pieces: Iterator[bytes]) -> Generator[bytes, None, None]:

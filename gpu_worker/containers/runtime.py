@@ -107,6 +107,9 @@ class ContainerRuntime:
             raise EngineError("the container is gone")
         return found
 
+    def result_paths(self) -> Sequence[str]:
+        return results.paths(self._engine, self._id)
+
     def news(self) -> Sequence[str]:
         return self._limits.news()
 

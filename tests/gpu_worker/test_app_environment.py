@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_worker.environment import job_environment
+from gpu_worker.environment import job_environment, not_of_an_image
 from gpu_worker.job_limits import ContainerLimits
 from gpu_worker.journal import JobFacts
 from gpu_worker.protocol import Gpu
@@ -68,3 +68,16 @@ def test_a_repository_does_not_set_what_is_the_workers(name: str) -> None:
 
 def test_a_repositorys_other_variables_arrive() -> None:
     assert environment(variables={"FREE": "yes", "HF_HOME": "/data/models"})["HF_HOME"] == "/data/models"
+
+
+def test_of_an_images_variables_those_go_that_could_ask_for_devices() -> None:
+    asks = {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_MIG_CONFIG_DEVICES", "NVIDIA_IMEX_CHANNELS", "CUDA_MPS_PIPE_DIRECTORY"}
+    says = {
+        "NVIDIA_DRIVER_CAPABILITIES",
+        "NVIDIA_REQUIRE_CUDA",
+        "NVIDIA_DISABLE_REQUIRE",
+        "NVIDIA_PYTORCH_VERSION",
+        "A",
+    }
+
+    assert not_of_an_image(asks | says) == asks

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Generator, Sequence
 
 import pytest
 
+from gpu_worker import result_survey
 from gpu_worker.errors import EngineError, EngineSilent, JobInterrupted
-from gpu_worker.result_files import KEPT_FILE_BYTES, Quota, Results, only_file, survey
+from gpu_worker.result_files import KEPT_FILE_BYTES, Quota, Results, only_file
+from gpu_worker.result_survey import Survey
 
 PLENTY = Quota(file_bytes=10**9, job_bytes=10**9, files=1000)
 
@@ -35,13 +37,36 @@ def special(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
     return info
 
 
-def pieces(content: bytes, size: int = 700) -> Iterator[bytes]:
+def pieces(content: bytes, size: int = 700) -> Generator[bytes, None, None]:
     for start in range(0, len(content), size):
         yield content[start : start + size]
 
 
+class Stored:
+    """A results directory whose stream and files are given."""
+
+    def __init__(self, stream: Generator[bytes, None, None], **files: bytes) -> None:
+        self.stream, self.files, self.asked = stream, files, list[str]()
+
+    def results(self, path: str = "") -> Generator[bytes, None, None] | None:
+        self.asked.append(path)
+        if not path:
+            return self.stream
+        if path not in self.files:
+            return None
+        made = io.BytesIO()
+        with tarfile.open(fileobj=made, mode="w") as tar:
+            info = tarfile.TarInfo(path)
+            info.size = len(self.files[path])
+            tar.addfile(info, io.BytesIO(self.files[path]))
+        return pieces(made.getvalue())
+
+    def result_paths(self) -> Sequence[str]:
+        return sorted(self.files)
+
+
 def look(content: bytes, quota: Quota = PLENTY) -> Results:
-    return survey(pieces(content), quota, check=lambda: None)
+    return Survey(quota, check=lambda: None).look(Stored(pieces(content)))
 
 
 def test_small_files_are_kept_in_memory_and_large_ones_are_not() -> None:
@@ -117,14 +142,14 @@ def test_a_name_that_is_not_utf8_is_left_out() -> None:
 def test_a_directory_of_a_million_files_is_not_read_to_its_end() -> None:
     read = 0
 
-    def endless() -> Iterator[bytes]:
+    def endless() -> Generator[bytes, None, None]:
         nonlocal read
         for number in range(100_000):
             content = archive((f"f{number}", b"x"))[512:1536]  # one entry, without the directory and the end
             read += len(content)
             yield content
 
-    results = survey(endless(), Quota(10, 10**9, 5), check=lambda: None)
+    results = Survey(Quota(10, 10**9, 5), check=lambda: None).look(Stored(endless()))
 
     assert len(results.files) == 5
     assert not results.whole
@@ -145,7 +170,57 @@ def test_the_reading_can_be_ended() -> None:
         raise JobInterrupted
 
     with pytest.raises(JobInterrupted):
-        survey(pieces(archive(("a", b"1"))), PLENTY, check=check)
+        Survey(PLENTY, check=check).look(Stored(pieces(archive(("a", b"1")))))
+
+
+def test_after_a_file_that_is_not_read_through_the_others_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tar stream cannot pass over a file, and it may be of any size: only its head is ever read."""
+    monkeypatch.setattr(result_survey, "PASSED_OVER_BYTES", 1000)
+    large = special("results/large", tarfile.REGTYPE)
+    large.size = 10**9
+    head = archive(("a", b"1"), large)[: 512 * 4]  # the directory, a, its content, the head of the large one
+
+    def never_more() -> Generator[bytes, None, None]:
+        yield head
+        yield from [bytes(65536)] * 32  # as much as is read ahead
+        raise AssertionError("the large file was read")
+
+    directory = Stored(never_more(), a=b"1", large=b"2" * 11, z=b"3", zz=b"4" * 11)
+    results = Survey(Quota(10, 100, 10), check=lambda: None).look(directory)
+
+    assert [(file.path, file.content) for file in results.files] == [("a", b"1"), ("z", b"3")]
+    assert [one.path for one in results.skipped] == ["large", "zz"]
+    assert directory.asked == ["", "z", "zz"]
+    assert results.whole
+
+
+def test_where_the_list_of_files_is_not_whole_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine lists nothing of a volume, and nothing that an image brought."""
+    monkeypatch.setattr(result_survey, "STREAM_SECONDS", 0.0)
+
+    results = Survey(PLENTY, check=lambda: None).look(Stored(pieces(archive(("a", b"1"), ("b", b"2")))))
+
+    assert [file.path for file in results.files] == ["a"]
+    assert not results.whole
+
+
+def test_after_a_break_the_look_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result_survey, "STREAM_SECONDS", 0.0)
+    breaks = iter((False, True, False, False))
+
+    class Breaking(Stored):
+        def results(self, path: str = "") -> Generator[bytes, None, None] | None:
+            if path and next(breaks):
+                raise EngineSilent("not now")
+            return super().results(path)
+
+    directory = Breaking(pieces(archive(("a", b"1"), ("b", b"2"), ("c", b"3"))), a=b"1", b=b"2", c=b"3")
+    survey = Survey(PLENTY, check=lambda: None)
+    with pytest.raises(EngineSilent):
+        survey.look(directory)
+
+    assert [file.path for file in survey.look(directory).files] == ["a", "b", "c"]
+    assert directory.asked == ["", "b", "c"]
 
 
 def test_one_file_is_read_again_by_itself() -> None:

@@ -215,6 +215,21 @@ def test_without_its_lease_nothing_more_is_tried_and_nothing_is_left(plane: Cont
     assert worker.journal() == []
 
 
+def test_a_job_whose_results_cannot_be_delivered_goes_back_to_the_line_when_the_owner_wants_the_machine(
+    plane: ControlPlane, make_worker: Make, command: Callable[..., Any]
+) -> None:
+    worker = make_worker().start()
+    plane.results_taken = 0
+    lease = PROCESS.job(plane, worker, WRITES)
+    eventually(lambda: "they wait in the container" in system(lease), what="the sentence about it")
+
+    command(worker, "pause", "--now")
+    eventually(lambda: lease.cleared, what="the end")
+
+    assert (lease.events[-1]["kind"], lease.events[-1]["reason"]) == ("declined", "paused")
+    assert (lease.state, lease.left_out) == ("queued", [])
+
+
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 
@@ -240,6 +255,25 @@ def test_a_server_that_knows_no_results_does_not_hold_the_job(plane: ControlPlan
 
     assert lease.state == "completed"
     assert "results: the control plane does not take any" in system(lease)
+
+
+@pytest.mark.docker
+def test_a_file_that_is_all_hole_is_left_out_unread(plane: ControlPlane, make_worker: Make) -> None:
+    """A tebibyte, made in no time; to read through it would take hours. What comes after it is kept."""
+    worker = make_worker(executor="docker").start()
+
+    lease = Kind("docker").job(
+        plane,
+        worker,
+        "mkdir $R/b $R/empty; printf 1 > $R/a; truncate -s 1024G $R/b/hole\n"
+        "printf 2 > $R/b/next; printf 3 > $R/c; ln -s c $R/d",
+    )
+    eventually(lambda: lease.cleared, what="the end")
+
+    assert lease.results == {"a": b"1", "b/next": b"2", "c": b"3"}
+    assert [(one["path"], one["reason"]) for one in lease.left_out] == [("b/hole", "file_too_large")]
+    assert "results: 1 links or special files are no results\n" in system(lease)
+    assert "more than could be looked at" not in system(lease)
 
 
 @pytest.mark.docker

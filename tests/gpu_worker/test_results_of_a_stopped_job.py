@@ -15,7 +15,7 @@ from gpu_worker.client import ControlPlane as Client
 from gpu_worker.job import Job
 from gpu_worker.journal import JobFacts, JobRecord, Journal
 from gpu_worker.processes import ProcessRuntime
-from gpu_worker.wishes import LOST, STOP, Wish
+from gpu_worker.wishes import HAND_BACK, LOST, STOP, Wish
 from gpu_worker.workshop import Workshop
 from tests.gpu_worker.control_plane import ControlPlane, Lease
 from tests.gpu_worker.worker import HANG_SECONDS, eventually
@@ -67,6 +67,27 @@ def test_after_its_time_the_rest_is_left_out_and_named(
 
     [missing] = {"a", "b"} - lease.results.keys()
     assert lease.left_out == [{"path": missing, "size": 1, "reason": "stopped"}]
+
+
+def test_an_owner_who_wants_the_machine_waits_for_seconds_only(
+    plane: ControlPlane, lease: Lease, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while the control plane is away: the job goes back to the line, where nothing of it is called missing."""
+    monkeypatch.setattr(artifacts, "HANDED_BACK_SECONDS", 0.4)
+    plane.results_taken = 0
+    job.wishes.make(Wish(HAND_BACK))
+
+    assert artifacts.deliver_results(job) is False
+
+    assert (lease.results, lease.left_out) == ({}, [])
+
+
+def test_what_arrives_before_the_owner_gets_the_machine_is_whole(plane: ControlPlane, lease: Lease, job: Job) -> None:
+    job.wishes.make(Wish(HAND_BACK))
+
+    assert artifacts.deliver_results(job) is True
+
+    assert lease.results == {"a": b"a", "b": b"b"}
 
 
 def test_without_its_lease_nothing_is_said_any_more(plane: ControlPlane, lease: Lease, job: Job) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_worker import disk
+from gpu_worker import disk, source_limits
 from gpu_worker.errors import JobFailed
 from gpu_worker.git import Access, Git, Surroundings
 from gpu_worker.source import SourceFetcher
@@ -75,29 +75,50 @@ def test_too_many_files_are_refused(plane: ControlPlane, tmp_path: Path) -> None
     )
 
 
-def test_a_tree_of_nested_copies_is_not_counted_to_its_end(plane: ControlPlane, tmp_path: Path) -> None:
-    """Ten names for ten names for ten names …: a few kilobytes that would unfold to ten thousand million files."""
-    make_repository(plane.git_root, "hello", {"app.py": "1"})
+def nested(plane: ControlPlane, node: str) -> str:
+    """The revision of a tree with ten names for ten names for … *node* (mode, kind and id), ten levels deep."""
     bare = plane.git_root / "alice" / "hello.git"
-
-    def object_id(*arguments: str, given: str = "") -> str:
-        done = subprocess.run(
-            ["git", f"--git-dir={bare}", *arguments], input=given, capture_output=True, text=True, check=True
-        )
-        return done.stdout.strip()
-
-    node = "100644 blob " + object_id("hash-object", "-w", "--stdin", given="boo")
     for _ in range(10):
-        tree = object_id("mktree", given="".join(f"{node}\tname-{n}\n" for n in range(10)))
+        tree = object_id(bare, "mktree", given="".join(f"{node}\tname-{n}\n" for n in range(10)))
         node = f"040000 tree {tree}"
     revision = git(
         "-c", "user.name=t", "-c", "user.email=t", f"--git-dir={bare}", "commit-tree", tree, "-m", "Boom"
     ).strip()
     git(f"--git-dir={bare}", "update-ref", "refs/heads/main", revision)
+    return revision
 
-    reason, sentence = refusal(plane, tmp_path / "source", revision, SourceLimits(files=50_000))
+
+def object_id(bare: Path, *arguments: str, given: str = "") -> str:
+    done = subprocess.run(
+        ["git", f"--git-dir={bare}", *arguments], input=given, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_a_tree_of_nested_copies_is_not_counted_to_its_end(plane: ControlPlane, tmp_path: Path) -> None:
+    """A few kilobytes that would unfold to ten thousand million files."""
+    make_repository(plane.git_root, "hello", {"app.py": "1"})
+    blob = object_id(plane.git_root / "alice" / "hello.git", "hash-object", "-w", "--stdin", given="boo")
+
+    reason, sentence = refusal(
+        plane, tmp_path / "source", nested(plane, f"100644 blob {blob}"), SourceLimits(files=50_000)
+    )
 
     assert (reason, sentence[:42]) == ("source_too_large", "The repository has more than 50000 files; ")
+
+
+def test_a_tree_of_nested_directories_without_a_file_is_not_walked_to_its_end(
+    plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No file, so no limit of files: git would walk ten thousand million directories and list nothing."""
+    monkeypatch.setattr(source_limits, "LIST_SECONDS", 1.0)
+    make_repository(plane.git_root, "hello", {"app.py": "1"})
+    empty = object_id(plane.git_root / "alice" / "hello.git", "mktree")
+
+    assert refusal(plane, tmp_path / "source", nested(plane, f"040000 tree {empty}"), SourceLimits()) == (
+        "source_too_large",
+        "To list what the commit holds took longer than 1 s, the limit of this worker: it has too many directories.",
+    )
 
 
 def test_a_source_that_would_fill_the_disk_is_not_checked_out(
