@@ -93,6 +93,10 @@ class ControlGroup:
         # in the old version both together, and a little above: it counts only when the limit of memory is met first
         _try(self._swap, "0" if self._unified else str((limits.memory_mib + 1) * MIB))
         self._pids.write_text(str(limits.pids))
+
+    def step_back(self) -> None:
+        """Let others go first where the processors are short. Only of a group beside theirs: among the containers of
+        one engine a build with a smaller share would wait for ever for apps that compute."""
         _try(self._file("cpu", "cpu.weight", "cpu.shares"), str(int(CPU_SHARE * (100 if self._unified else 1024))))
 
     def unbound(self) -> None:
@@ -101,7 +105,6 @@ class ControlGroup:
         _try(self._swap, none)
         _try(self._memory, none)
         _try(self._pids, "max")
-        _try(self._file("cpu", "cpu.weight", "cpu.shares"), "100" if self._unified else "1024")
 
     def settable(self) -> bool:
         """Whether this process may make and bound it."""

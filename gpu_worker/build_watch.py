@@ -59,6 +59,8 @@ class Bounds:
         try:
             group.group.make()
             group.group.bound(group.limits)
+            if not group.shared:
+                group.group.step_back()
         except OSError as problem:
             logger.warning("builds not bounded", extra={"action": "builds_unbounded", "problem": str(problem)})
 

@@ -61,6 +61,9 @@ def test_a_newer_docker_is_told_a_group_of_our_own_with_half_of_the_memory(root:
 
     with Bounds().during(chosen):
         assert ControlGroup("openface-builds", root).limits() == BuildLimits(8 * GIB, 4096)
+        assert [file.parent.name for file in root.glob("**/cpu.[sw]*")] == ["openface-builds"], (
+            "it lets others go first"
+        )
 
 
 def test_the_slice_that_the_owner_has_made_goes_before(root: Path) -> None:
@@ -81,6 +84,7 @@ def test_an_older_docker_is_bounded_while_builds_of_ours_run_and_not_longer(root
         with bounds.during(chosen):
             assert engines.limits() == BuildLimits(512, 100)
         assert engines.limits() == BuildLimits(512, 100)
+        assert not list(root.glob("**/cpu.[sw]*")), "among containers that compute it would never end"
         engines.unbound()  # the end of another worker's build
         BuildWatch(chosen, bounds, say=pytest.fail).look()
         assert engines.limits() == BuildLimits(512, 100)
