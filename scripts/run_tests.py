@@ -35,10 +35,10 @@ SUITE_BUDGETS = {
     "workers": 150,
     "spaces": 180,
     "runtime_proxy": 150,
-    "gpu_worker": 700,
+    "gpu_worker": 1000,
     "protocol": 60,
     "openface": 120,
-    "browser": 150,
+    "browser": 240,
     "e2e": 420,
     "chaos": 420,
 }

@@ -75,7 +75,7 @@ def test_calls_that_are_never_answered_hang_nothing_and_the_first_answer_ends_it
 
     eventually(lambda: len(plane.beats) > beats + 1, what="heartbeats")
     once_more(plane, lease)  # a new job is claimed without a restart
-    assert lease.kinds() == ["building", "starting", "running"]
+    assert lease.moves() == ["building", "starting", "running"]
     assert worker.process is not None
     assert worker.process.poll() is None
 
@@ -100,7 +100,7 @@ def test_a_build_that_ends_during_an_outage_creates_nothing_before_the_lease_is_
         assert lease.kinds() == ["building"]
     else:
         eventually(lambda: lease.state == "running", what="running")
-        assert lease.kinds() == ["building", "starting", "running"]
+        assert lease.moves() == ["building", "starting", "running"]
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["the worker stays", "the worker is killed too"])

@@ -34,7 +34,7 @@ def test_after_a_reboot_the_same_container_is_started_under_the_same_lease(
     worker.start()
 
     assert [hold["state"] for hold in plane.registers[-1]["holds"]] == ["exited"], "it did not go on running"
-    eventually(lambda: lease.kinds()[3:] == ["starting", "running"], what="running again")
+    eventually(lambda: lease.moves()[3:] == ["starting", "running"], what="running again")
     assert lease.events[-2]["reason"] == "host_rebooted"
     assert [one.id for one in containers_of(engine, lease.id)] == [container.id]
     assert ask(worker, lease.id, "/index.html") == (200, b"hello from a container")
@@ -93,7 +93,7 @@ def test_a_silent_engine_is_told_as_not_known_and_costs_nothing(
         relay.mend()
 
         eventually(lambda: plane.beats[-1]["holds"], what="a heartbeat with a list")
-        assert lease.kinds() == ["building", "starting", "running"]
+        assert lease.moves() == ["building", "starting", "running"]
         assert len(containers_of(engine, lease.id)) == 1
 
 
@@ -137,5 +137,5 @@ def test_a_container_that_appears_without_the_worker_is_adopted_and_goes_the_way
 
     eventually(lambda: plane.leases[over].cleared, what="its removal")
     assert containers_of(engine, over) == []
-    assert lease.kinds() == ["building", "starting", "running"]
+    assert lease.moves() == ["building", "starting", "running"]
     assert len(containers_of(engine, lease.id)) == 1

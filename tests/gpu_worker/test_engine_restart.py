@@ -68,7 +68,7 @@ def test_an_app_is_started_again_after_a_restart_of_the_engine_and_a_batch_job_i
     engine.stop()
     engine.start()
 
-    eventually(lambda: lease.kinds()[3:] == ["starting", "running"], what="running again")
+    eventually(lambda: lease.moves()[3:] == ["starting", "running"], what="running again")
     assert lease.events[3]["reason"] == "engine_restarted"
     assert containers_of(engine, lease) == [before]
     assert "The container engine was restarted, which ended the app." in lease.logs["system"]
@@ -90,7 +90,7 @@ def test_a_restart_of_engine_and_worker_together_is_not_the_apps_end(
     engine.start()
     worker.start()
 
-    eventually(lambda: lease.kinds()[3:] == ["starting", "running"], what="running again")
+    eventually(lambda: lease.moves()[3:] == ["starting", "running"], what="running again")
     assert lease.events[3]["reason"] == "engine_restarted"
     assert containers_of(engine, lease) == [before]
     eventually(lambda: lease.logs["run"].count("serving\n") == 2, what="the log of the second start")

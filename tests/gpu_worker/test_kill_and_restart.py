@@ -196,7 +196,7 @@ def test_an_app_that_was_starting_becomes_ready_under_the_next_worker(
 
     eventually(lambda: lease.state == "running", what="running")
     assert kind.running(lease) == before
-    assert lease.kinds()[:3] == ["building", "starting", "running"]
+    assert lease.moves() == ["building", "starting", "running"]
 
 
 def test_a_stop_cut_by_a_kill_is_finished(plane: ControlPlane, make_worker: Make, kind: Kind) -> None:
@@ -322,6 +322,6 @@ def test_sigterm_leaves_running_apps_alone_and_gives_builds_back(
     assert worker.terminate() == 0
 
     assert kind.running(serving) == before
-    assert serving.kinds()[-1] == "running"
+    assert serving.moves()[-1] == "running"
     assert building.events[-1]["kind"] == "declined"
     assert building.events[-1]["reason"] == "shutdown"

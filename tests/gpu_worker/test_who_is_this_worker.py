@@ -158,7 +158,7 @@ def test_a_restart_after_a_lost_claim_answer_starts_nothing_twice(plane: Control
     lease = serving(plane)
 
     assert len(plane.leases) == 1
-    assert lease.kinds() == ["building", "starting", "running"]
+    assert lease.moves() == ["building", "starting", "running"]
 
 
 def test_an_outage_of_the_control_plane_costs_a_running_app_nothing(plane: ControlPlane, make_worker: Make) -> None:
@@ -173,7 +173,7 @@ def test_an_outage_of_the_control_plane_costs_a_running_app_nothing(plane: Contr
 
     eventually(lambda: "answers again" in worker.log(), what="the return")
     assert ask(worker, lease.id)[1]["pid"] == pid
-    assert lease.kinds() == ["building", "starting", "running"]
+    assert lease.moves() == ["building", "starting", "running"]
 
 
 def test_a_lease_that_ended_during_the_build_starts_nothing(plane: ControlPlane, make_worker: Make) -> None:

@@ -106,7 +106,7 @@ def test_it_serves_and_an_upgrade_costs_its_apps_nothing(
     eventually(lambda: len(plane.registers) > sessions, what="register")
     eventually(lambda: served(worker, lease), what="the app under the new worker")
     assert containers_of(engine, lease) == before
-    assert lease.kinds() == ["building", "starting", "running"]
+    assert lease.moves() == ["building", "starting", "running"]
     plane.stop_job(lease.claim["id"])
     eventually(lambda: lease.cleared, what="clearing")
     assert engine.networks.list(filters={"label": f"openface.lease={lease.id}"}) == []
