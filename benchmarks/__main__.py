@@ -14,7 +14,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks import claims, cold_build, heartbeats, idle_worker, start_latency, streams, upload, warm_start
+from benchmarks import (
+    claims,
+    cold_build,
+    heartbeats,
+    idle_worker,
+    log_flood,
+    start_latency,
+    streams,
+    upload,
+    warm_start,
+)
 from benchmarks.measurement import Measurement
 from tests.e2e.world import World
 
@@ -28,6 +38,7 @@ BENCHMARKS: dict[str, Callable[[World], list[Measurement]]] = {
     "idle_worker": idle_worker.measure,
     "cold_build": cold_build.measure,
     "warm_start": warm_start.measure,
+    "log_flood": log_flood.measure,
 }
 # The intervals that people get, not the scaled ones of the tests: what is fast here is fast by push, not by polling.
 INTERVALS = {
