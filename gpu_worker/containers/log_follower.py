@@ -17,7 +17,7 @@ from gpu_worker.containers.connection import Connection, engine_errors
 from gpu_worker.errors import EngineError, EngineSilent
 
 AGAIN_SECONDS = 0.1
-PACE_LINES, PACE_SECONDS = 2000, 0.1  # a line costs about 15 µs here: less than a third of one core
+PACE_LINES, PACE_SECONDS = 2000, 0.1  # a line costs about 15 µs here: less than half of one core
 MOST_LAG_SECONDS = 5.0
 REST_SECONDS = 5.0  # for what is left of an app that has ended
 LAST_LINES = 2000  # read of what is more
