@@ -19,8 +19,14 @@ _TARGET = re.compile(r"(?:^|,)(?:target|dst|destination)=(?P<target>[^,]*)", re.
 def separated(dockerfile: str, namespace: str) -> str:
     """The same Dockerfile, with cache mounts of *namespace* alone. Lines keep their numbers."""
 
+    seen = 0
+
     def name(mount: re.Match[str]) -> str:
+        nonlocal seen
+        seen += 1
         options = mount["options"]
+        if options.endswith(",") and not _ID.search(options):  # it goes on in the next line
+            return f"--mount=id={namespace}-{seen},{options}"
         if _ID.search(options):
             return "--mount=" + _ID.sub(lambda given: f"{given['before']}id={namespace}-{given['id']}", options)
         target = _TARGET.search(options)

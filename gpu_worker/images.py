@@ -28,7 +28,7 @@ from gpu_worker.build_watch import Bounds, BuildWatch
 from gpu_worker.cache_mounts import NAMESPACE, separated
 from gpu_worker.commands import Cancel, CommandTimeout, run_command
 from gpu_worker.errors import JobFailed
-from gpu_worker.lent_images import Lender, NamedImages
+from gpu_worker.lent_images import Lender, NamedImages, uses_secrets
 from gpu_worker.process_identity import ProcessIdentity
 from gpu_worker.protocol import Claim
 from gpu_worker.recipes import Recipe, recipe_for
@@ -210,6 +210,9 @@ class ImageBuilder:
                     output(f"The repository has a Dockerfile: it counts, and not sdk: {claim.sdk}.\n".encode())
                 named.read(plan.text)
                 argv += _own_dockerfile(plan, claim, Path(private))
+                if uses_secrets(plan.text):
+                    # a step's result is kept by its words, not by the secret: another Space could ask for it by them
+                    argv.append("--no-cache")
             with self._bounds.during(group):
                 self._run([*argv, str(source)], plan, claim, output, cancel, started, group, named)
             return id_file.read_text().strip()

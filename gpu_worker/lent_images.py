@@ -18,8 +18,9 @@ from gpu_worker.errors import JobFailed
 TRUSTED_SYNTAX = ("docker/dockerfile:*", "docker/dockerfile-upstream:*")
 
 _FROM = re.compile(r"^\s*(?:ONBUILD\s+)?FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE | re.MULTILINE)
-_OTHER_STAGE = re.compile(r"--from=(\S+)|--mount=\S*?\bfrom=([^,\s]+)", re.IGNORECASE)
-_SYNTAX = re.compile(r"^(?:#|//)\s*syntax\s*=\s*(\S+)", re.IGNORECASE | re.MULTILINE)
+_OTHER_STAGE = re.compile(r"\bfrom=([^,\s]+)", re.IGNORECASE)
+_SYNTAX = re.compile(r"(?:#|//)\s*syntax\s*=\s*(\S+)", re.IGNORECASE)
+_QUOTING = str.maketrans("", "", "\"'\\`")
 _TOLD = re.compile(rb"#\d+ \[[^\]]*internal\] load metadata for (?P<image>\S+?):?")
 _TOLD_SYNTAX = re.compile(rb"#\d+ resolve image config for (?:docker-image://)?(?P<syntax>\S+?):?")
 LONGEST_LINE = 4096
@@ -81,13 +82,13 @@ class NamedImages:
 
     def read(self, dockerfile: str) -> None:
         """Judge what the text says plainly."""
-        for syntax in _SYNTAX.findall(dockerfile):
+        for syntax in _syntaxes_of(dockerfile):
             self._lender.judge_syntax(syntax)
         for image in _named_in(dockerfile):
             self._lender.judge(image, self._repository)
 
     def hear(self, output: bytes) -> None:
-        """Judge what BuildKit says in its plain output; each image is named there before any step runs."""
+        """Judge what BuildKit says in its plain output: it names each image that a stage begins with."""
         *lines, rest = (self._line + output).split(b"\n")
         self._line = rest[:LONGEST_LINE]
         for line in lines:
@@ -104,14 +105,32 @@ def plain_name(image: str) -> str:
     return name if complete else f"{name}:latest"
 
 
+def _syntaxes_of(dockerfile: str) -> Iterator[str]:
+    """What its first lines, as long as they are comments, say of who is to read it."""
+    for line in dockerfile.removeprefix("\ufeff").splitlines():
+        if not line.lstrip().startswith(("#", "//")):
+            return
+        if (found := _SYNTAX.match(line.lstrip())) is not None:
+            yield found[1]
+
+
 def _named_in(dockerfile: str) -> Iterator[str]:
-    joined = dockerfile.replace("\\\r\n", " ").replace("\\\n", " ")
-    stages = {"scratch"}
-    for image, stage in _FROM.findall(joined):
-        if image.lower() not in stages and "$" not in image:
-            yield image
-        stages.add(stage.lower())
-    for found in _OTHER_STAGE.findall(joined):
-        image = found[0] or found[1]
-        if image.lower() not in stages and "$" not in image and not image.isdecimal():
-            yield image
+    """Every name that may be one of an image, in whichever way lines are joined and words are quoted.
+
+    A name that a stage has is judged all the same: what looks like a stage to us may be a continued line to BuildKit,
+    and of an image that `COPY --from` or a mount takes it says nothing.
+    """
+    for escape in ("\\", "`"):
+        joined = dockerfile.replace(f"{escape}\r\n", "").replace(f"{escape}\n", "")
+        spaced = dockerfile.replace(f"{escape}\r\n", " ").replace(f"{escape}\n", " ")
+        for text in (joined.translate(_QUOTING), spaced.translate(_QUOTING)):
+            stages = {stage.lower() for _image, stage in _FROM.findall(text)}
+            yield from (
+                image for image, _stage in _FROM.findall(text) if "$" not in image and image.lower() not in stages
+            )
+            yield from (image for image in _OTHER_STAGE.findall(text) if "$" not in image and not image.isdecimal())
+
+
+def uses_secrets(dockerfile: str) -> bool:
+    """Whether a step may see a secret, however its mount is written."""
+    return "type=secret" in dockerfile.translate(_QUOTING).replace("\r", "").replace("\n", "").lower()

@@ -31,6 +31,7 @@ RUN --mount=type=cache,target=/cache ["/bin/busybox", "sh", "-c", \\
             "RUN --mount=type=secret,id=k --mount=type=cache,target=/a x",
             "RUN --mount=type=secret,id=k --mount=type=cache,target=/a,id=n-/a x",
         ),
+        ("RUN --mount=type=cache,\\\n target=/a x", "RUN --mount=id=n-1,type=cache,\\\n target=/a x"),
         ("RUN --mount=type=secret,id=cache x", "RUN --mount=type=secret,id=cache x"),
         ("RUN --mount=type=bind,target=/type=cache x", "RUN --mount=type=bind,target=/type=cache x"),
     ],
@@ -65,3 +66,26 @@ def test_a_cache_mount_lasts_for_a_repository_and_is_empty_for_another(tmp_path:
     assert first.rstrip().endswith("seen:")
     assert "by one" in second
     assert foreign.rstrip().endswith("seen:")
+
+
+FETCHES = """\
+FROM scratch
+COPY busybox /bin/busybox
+RUN --mount=type="secret",id=TOKEN ["/bin/busybox", "sh", "-c", "/bin/busybox cp /run/secrets/TOKEN /fetched || :"]
+RUN ["/bin/busybox", "sh", "-c", "echo here: $(/bin/busybox cat /fetched 2>/dev/null)"]
+"""
+
+
+@pytest.mark.docker
+def test_what_a_step_made_of_a_secret_is_not_handed_to_another_space_by_its_words(tmp_path: Path) -> None:
+    def said(job: Claim, name: str) -> str:
+        source = write(tmp_path / name / "source", {"Dockerfile": FETCHES, "busybox": BUSYBOX.read_bytes()})
+        build = Build(job, source)
+        try:
+            build.run()
+        finally:
+            build.forget()
+        return next(line for line in build.log.splitlines() if "here:" in line and "RUN" not in line)
+
+    assert "very-private-model" in said(claim(secrets={"TOKEN": "very-private-model"}), "mine")
+    assert said(claim(), "theirs").rstrip().endswith("here:")

@@ -52,7 +52,14 @@ def refused(dockerfile: str, *lent: str) -> str | None:
         ("FROM scratch\nCOPY --chown=1 --from=owner/private /a /a\n", "image_not_lent"),
         ("FROM python:3.11\nRUN --mount=type=bind,from=owner/private,target=/m true\n", "image_not_lent"),
         ("FROM python:3.11\nONBUILD COPY --from=owner/private /a /a\n", "image_not_lent"),
-        ("FROM python:3.11 AS base\nFROM Base\nCOPY --from=base /a /a\nCOPY --from=0 /b /b\n", None),
+        ("FROM python:3.11 AS tools\nFROM Tools\nCOPY --from=tools /a /a\nCOPY --from=0 /b /b\n", None),
+        ("FROM python:3.11 AS base\nCOPY --from=base /a /a\n", "image_not_lent"),  # a name that the owner's image has
+        ('FROM scratch\nCOPY --from="owner/private" /a /a\n', "image_not_lent"),
+        ("FROM scratch\nCOPY --from=owner/pri\\vate /a /a\n", "image_not_lent"),
+        ('FROM scratch\nRUN --mount=type=bind,"from=owner/private",target=/m true\n', "image_not_lent"),
+        ("# escape=`\nFROM scratch\nCOPY --from=owner/pri`\nvate /a /a\n", "image_not_lent"),
+        ("# escape=`\nCMD echo `\nFROM x AS owner/private\nCOPY --from=owner/private /a /a\n", "image_not_lent"),
+        ("FROM scratch\nRUN <<EOF\n# syntax = proto3\nEOF\n", None),
         ("# syntax=docker/dockerfile:1\nFROM scratch\n", None),
         ("# syntax = docker.io/docker/dockerfile-upstream:1.5-labs\nFROM scratch\n", None),
         ("#syntax=somebody/frontend\nFROM scratch\n", "syntax_refused"),
@@ -121,6 +128,7 @@ def build(source: Path, *lent: str) -> tuple[str, str]:
     [
         "FROM {name}\n",
         "FROM scratch\nCOPY --from={name} /notes /notes\n",
+        'FROM scratch\nCOPY --from="{name}" /notes /notes\n',
         "ARG LAST={last}\nFROM {first}${{LAST}}\n",
         "ARG LAST={last}\nFROM {first}${{LAST}} AS one\nFROM scratch\nCOPY --from=one /notes /notes\n",
     ],
