@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_worker.commands import Cancel, CommandTimeout, run_command
+from gpu_worker.deep_trees import files_below
 from gpu_worker.errors import JobFailed
 from gpu_worker.outages import Patience
 from gpu_worker.process_identity import ProcessIdentity
@@ -174,7 +175,7 @@ class Git:
     def stored_bytes(self, under: str = "") -> int:
         """What lies in the repository so far, or in this folder of it; unfinished downloads count."""
         place = self.repository / under
-        return sum(_size(Path(at) / name) for at, _, names in os.walk(place) for name in names)
+        return sum(_size(Path(file.path)) for file in files_below(place))
 
     def _hear(self, data: bytes) -> None:
         self._last = (self._last + data)[-LAST_WORDS_BYTES:]

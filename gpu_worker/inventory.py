@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
 
+from gpu_worker.deep_trees import remove_tree
 from gpu_worker.executor import Found
 from gpu_worker.journal import JobRecord, Journal
 from gpu_worker.reporting import FINAL_KINDS
@@ -44,7 +44,7 @@ def take_inventory(journal: Journal, found: Sequence[Found], work_dir: Path) -> 
         adopted.append(record)
         present.pop(lease, None)
     adopted += [record_from_labels(one) for one in present.values()]
-    shutil.rmtree(work_dir, ignore_errors=True)
+    remove_tree(work_dir)
     return adopted
 
 

@@ -79,7 +79,7 @@ class PauseFile:
             )
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, OverflowError, TypeError, KeyError) as problem:
+        except (OSError, ValueError, OverflowError, RecursionError, TypeError, KeyError) as problem:
             return Pause(since=0.0, reason=f"{self._path} cannot be read ({type(problem).__name__}); resume removes it")
 
     def stamp(self) -> tuple[int, int, int] | None:

@@ -6,12 +6,12 @@ import errno
 import logging
 import os
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from gpu_worker.commands import Cancel
+from gpu_worker.deep_trees import remove_tree
 from gpu_worker.errors import JobFailed
 from gpu_worker.executor import Prepared
 from gpu_worker.process_identity import ProcessIdentity
@@ -90,7 +90,7 @@ def _once(
     finally:
         started(None)
         if work is not None:
-            shutil.rmtree(work, ignore_errors=True)
+            remove_tree(work)
 
 
 def _workplace(work_dir: Path, claim: Claim) -> Path:
@@ -105,6 +105,6 @@ def _workplace(work_dir: Path, claim: Claim) -> Path:
         return usual
     except FileExistsError:
         own = work_dir / claim.lease
-        shutil.rmtree(own, ignore_errors=True)
+        remove_tree(own)
         os.mkdir(own)
         return own

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
+from gpu_worker.deep_trees import files_below
 from gpu_worker.errors import EngineError
 
 CHUNK_BYTES = 1024 * 1024
@@ -22,7 +23,7 @@ def tar_of(directory: Path, path: str = "") -> Generator[bytes, None, None] | No
 
 def paths_in(directory: Path) -> Sequence[str]:
     """Every file below the *directory*, links and the like included. No link is followed."""
-    return [os.path.relpath(Path(at, name), directory) for at, _, names in os.walk(directory) for name in names]
+    return [os.path.relpath(file.path, directory) for file in files_below(directory)]
 
 
 def _pieces(wanted: Path) -> Generator[bytes, None, None]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from gpu_worker.app_plan import AppPlan, read_plan
 from gpu_worker.atomic import write_private
 from gpu_worker.commands import Cancel
+from gpu_worker.deep_trees import remove_tree
 from gpu_worker.environment import LEASE_VARIABLE, RESULTS_VARIABLE, WORKER_VARIABLE, job_environment
 from gpu_worker.errors import EngineError, JobFailed
 from gpu_worker.executor import Found, Prepared, Runtime, RuntimeState
@@ -74,7 +75,7 @@ class ProcessExecutor:
         python = self._venvs.python(plan, claim, source, output=output, cancel=cancel, started=started)
         directory = self._runs / claim.lease / "source"
         directory.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(directory, ignore_errors=True)
+        remove_tree(directory)
         shutil.copytree(source, directory, symlinks=True)
         if plan.sdk == "static" and plan.page != "index.html":
             index = directory / plan.folder / "index.html"
@@ -170,7 +171,7 @@ class ProcessExecutor:
         """Remove the directories of leases that nobody holds and nothing runs for."""
         for run in self._runs.iterdir():
             if run.name not in leases and not _members(self._worker_id, run.name):
-                shutil.rmtree(run, ignore_errors=True)
+                remove_tree(run)
 
 
 class ProcessRuntime:
@@ -260,7 +261,7 @@ class ProcessRuntime:
         self.stop(0)
         if self._members():
             raise EngineError("a process of this job does not end")
-        shutil.rmtree(self._run, ignore_errors=True)
+        remove_tree(self._run)
 
     def _wait_gone(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

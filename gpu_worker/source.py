@@ -8,11 +8,11 @@ gone afterwards; the tree never has a ``.git``, so a Dockerfile cannot copy one.
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from gpu_worker.commands import Cancel
+from gpu_worker.deep_trees import remove_tree
 from gpu_worker.disk import ensure_room
 from gpu_worker.errors import JobFailed
 from gpu_worker.git import REFUSED, Access, Git, Surroundings
@@ -53,7 +53,7 @@ class SourceFetcher:
         try:
             _Fetch(claim, aside, around, Budget(self._limits)).repository(directory)
         finally:
-            shutil.rmtree(aside, ignore_errors=True)
+            remove_tree(aside)
 
 
 class _Fetch:

@@ -17,6 +17,8 @@ _GITLINK, _FILES = b"160000", (b"100644", b"100755")
 LIST_SECONDS = 120.0
 # Bytes of a Git LFS pointer: its three lines cannot be shorter, and the specification lets none be longer.
 SMALLEST_POINTER, LARGEST_POINTER = 120, 1024
+# Directories inside each other. Far more than anybody writes by hand, and less than what tools of a build can follow.
+DEEPEST_PATH = 200
 LFS_FOLDER = "lfs"  # of git-lfs in a repository
 
 
@@ -115,6 +117,8 @@ class Tree:
             match = _LINE.match(line)
             if match is None:
                 continue  # a warning of git's own
+            if match["path"].count(b"/") > DEEPEST_PATH:
+                raise _too_large(f"The repository has directories inside each other, more than {DEEPEST_PATH} deep")
             path = match["path"].decode(errors="surrogateescape")
             if match["mode"] == _GITLINK:
                 self.budget.take_file(0)

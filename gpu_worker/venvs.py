@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from gpu_worker.app_plan import AppPlan
 from gpu_worker.commands import Cancel, CommandTimeout, run_command
+from gpu_worker.deep_trees import remove_tree
 from gpu_worker.errors import JobFailed, JobInterrupted
 from gpu_worker.images import BUILD_TIMEOUT_SECONDS
 from gpu_worker.process_identity import ProcessIdentity
@@ -60,7 +60,7 @@ class Venvs:
             if complete.exists():
                 output(b"The Python environment is already here; nothing to install.\n")
                 return python
-            shutil.rmtree(venv, ignore_errors=True)
+            remove_tree(venv)
             for argv in _commands(venv, plan):
                 _run(argv, claim, source, output, cancel, started)
             complete.touch()

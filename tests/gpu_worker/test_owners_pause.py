@@ -242,8 +242,9 @@ def test_what_root_writes_is_readable_for_the_services_account(tmp_path: Path) -
     assert (facts.st_uid, facts.st_gid) == (10001, 10001)
 
 
-def test_a_damaged_pause_is_a_pause(tmp_path: Path) -> None:
-    (tmp_path / "pause.json").write_text('{"since": 1')
+@pytest.mark.parametrize("written", ['{"since": 1', "[" * 100_000], ids=["half", "without end"])
+def test_a_damaged_pause_is_a_pause(tmp_path: Path, written: str) -> None:
+    (tmp_path / "pause.json").write_text(written)
     watch = PauseWatch(PauseFile(tmp_path))
 
     assert watch.look(time.time())

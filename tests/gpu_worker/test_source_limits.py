@@ -41,6 +41,21 @@ def test_too_many_bytes_are_refused_although_they_compress(plane: ControlPlane, 
     )
 
 
+def test_directories_inside_each_other_without_end_are_refused(plane: ControlPlane, tmp_path: Path) -> None:
+    make_repository(plane.git_root, "hello", {"f": "x"})
+    where = plane.git_root / "alice" / "hello.git"
+    blob = git("rev-parse", "HEAD:f", directory=where).strip()
+    git("update-index", "--add", "--cacheinfo", f"100644,{blob},{'a/' * 1900}f", directory=where)
+    tree = git("write-tree", directory=where).strip()
+    revision = git("commit-tree", "-m", "deep", tree, directory=where).strip()
+    git("update-ref", "refs/heads/deep", revision, directory=where)
+
+    assert refusal(plane, tmp_path / "source", revision, SourceLimits()) == (
+        "source_too_large",
+        "The repository has directories inside each other, more than 200 deep; that is the limit of this worker.",
+    )
+
+
 def test_submodules_count_as_files(tmp_path: Path) -> None:
     tree = Tree(Budget(SourceLimits(files=2)))
     line = b"160000 commit " + b"a" * 40 + b"       -\tlibrary-%d\0"

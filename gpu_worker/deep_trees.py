@@ -1,0 +1,41 @@
+"""Directories that hold each other more often than Python calls itself: a repository or an app may make any number.
+
+`shutil.rmtree` and `os.walk` recurse (before Python 3.12 and 3.13) and end with a RecursionError, which is no OSError.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+
+def remove_tree(place: Path) -> None:
+    """Remove it with all that is in it, following no link. What resists stays, with a line in the worker's own log."""
+    if not os.path.lexists(place):
+        return
+    done = subprocess.run(
+        ["rm", "-rf", "--", str(place)], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False
+    )
+    if done.returncode != 0:
+        problem = done.stderr[:500].decode(errors="replace").strip()
+        logger.warning("not removed", extra={"action": "tree_left", "place": str(place), "problem": problem})
+
+
+def files_below(place: Path) -> Iterator[os.DirEntry[str]]:
+    """Everything below *place* that is no directory; links are not followed. What cannot be read is passed over."""
+    folders = [str(place)]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    else:
+                        yield entry
+        except OSError:
+            continue  # gone meanwhile, or a path that is longer than the system takes
