@@ -28,7 +28,7 @@ from gpu_worker.build_watch import Bounds, BuildWatch
 from gpu_worker.cache_mounts import NAMESPACE, separated
 from gpu_worker.commands import Cancel, CommandTimeout, run_command
 from gpu_worker.errors import JobFailed
-from gpu_worker.lent_images import Lender, NamedImages, uses_secrets
+from gpu_worker.lent_images import Lender, NamedImages
 from gpu_worker.process_identity import ProcessIdentity
 from gpu_worker.protocol import Claim
 from gpu_worker.recipes import Recipe, recipe_for
@@ -208,11 +208,8 @@ class ImageBuilder:
             else:
                 if claim.sdk not in (None, "docker"):
                     output(f"The repository has a Dockerfile: it counts, and not sdk: {claim.sdk}.\n".encode())
-                named.read(plan.text)
+                named.read(plan.text, claim.build_args)
                 argv += _own_dockerfile(plan, claim, Path(private))
-                if uses_secrets(plan.text):
-                    # a step's result is kept by its words, not by the secret: another Space could ask for it by them
-                    argv.append("--no-cache")
             with self._bounds.during(group):
                 self._run([*argv, str(source)], plan, claim, output, cancel, started, group, named)
             return id_file.read_text().strip()
@@ -278,9 +275,12 @@ def _own_dockerfile(plan: BuildPlan, claim: Claim, private: Path) -> list[str]:
         dockerfile.write_text(text, encoding="utf-8")
         if (ignored := plan.dockerfile.with_name("Dockerfile.dockerignore")).is_file():  # type: ignore[union-attr]
             shutil.copyfile(ignored, private / "Dockerfile.dockerignore")
+    # BuildKit finds the result of a step by its words, also one that a secret was used for. A host of this repository's
+    # own is part of each step's key, and nobody else's build has it.
+    argv = [f"--add-host={namespace}.invalid:127.0.0.1"]
     # public values, so they may stand here; as variables of the client they could redirect it (DOCKER_HOST)
     given = {name: value for name, value in claim.build_args.items() if not name.startswith("BUILDKIT_")}
-    argv = [f"--build-arg={name}={value}" for name, value in {**given, NAMESPACE: namespace}.items()]
+    argv += [f"--build-arg={name}={value}" for name, value in {**given, NAMESPACE: namespace}.items()]
     for place, (name, value) in enumerate(claim.secrets.items()):
         file = private / f"secret-{place}"
         file.touch(mode=0o600)

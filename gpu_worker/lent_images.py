@@ -1,26 +1,23 @@
 """Which images of this machine a build may use: those that came from a registry, and those that its owner lends.
 
 BuildKit takes an image that is here by its name, whoever made it: one of another Space, or one that the owner built for
-himself. Whoever may push to a Space writes its Dockerfile, so each name in it is judged: the plain ones before the
-build, and those that only BuildKit knows (variables, triggers of a base image) as it tells them.
+himself. Whoever may push to a Space writes its Dockerfile, so each name in it is judged before the build, and once more
+what BuildKit says that its stages begin with.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from gpu_worker.dockerfile_names import image_names, syntaxes
 from gpu_worker.errors import JobFailed
 
 # The programs that read a Dockerfile see every image by its name too, and need not tell which: only Docker's own run.
 TRUSTED_SYNTAX = ("docker/dockerfile:*", "docker/dockerfile-upstream:*")
 
-_FROM = re.compile(r"^\s*(?:ONBUILD\s+)?FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE | re.MULTILINE)
-_OTHER_STAGE = re.compile(r"\bfrom=([^,\s]+)", re.IGNORECASE)
-_SYNTAX = re.compile(r"(?:#|//)\s*syntax\s*=\s*(\S+)", re.IGNORECASE)
-_QUOTING = str.maketrans("", "", "\"'\\`")
 _TOLD = re.compile(rb"#\d+ \[[^\]]*internal\] load metadata for (?P<image>\S+?):?")
 _TOLD_SYNTAX = re.compile(rb"#\d+ resolve image config for (?:docker-image://)?(?P<syntax>\S+?):?")
 LONGEST_LINE = 4096
@@ -80,11 +77,11 @@ class NamedImages:
         self._lender, self._repository = lender, repository
         self._line = b""
 
-    def read(self, dockerfile: str) -> None:
-        """Judge what the text says plainly."""
-        for syntax in _syntaxes_of(dockerfile):
+    def read(self, dockerfile: str, build_args: Mapping[str, str]) -> None:
+        """Judge what the text says, before anything of it is built."""
+        for syntax in sorted(syntaxes(dockerfile)):
             self._lender.judge_syntax(syntax)
-        for image in _named_in(dockerfile):
+        for image in sorted(image_names(dockerfile, build_args)):
             self._lender.judge(image, self._repository)
 
     def hear(self, output: bytes) -> None:
@@ -103,34 +100,3 @@ def plain_name(image: str) -> str:
     name = image.removeprefix("docker-image://").removeprefix("docker.io/").removeprefix("library/")
     complete = "@" in name or ":" in name.rpartition("/")[2] or name.endswith("*")
     return name if complete else f"{name}:latest"
-
-
-def _syntaxes_of(dockerfile: str) -> Iterator[str]:
-    """What its first lines, as long as they are comments, say of who is to read it."""
-    for line in dockerfile.removeprefix("\ufeff").splitlines():
-        if not line.lstrip().startswith(("#", "//")):
-            return
-        if (found := _SYNTAX.match(line.lstrip())) is not None:
-            yield found[1]
-
-
-def _named_in(dockerfile: str) -> Iterator[str]:
-    """Every name that may be one of an image, in whichever way lines are joined and words are quoted.
-
-    A name that a stage has is judged all the same: what looks like a stage to us may be a continued line to BuildKit,
-    and of an image that `COPY --from` or a mount takes it says nothing.
-    """
-    for escape in ("\\", "`"):
-        joined = dockerfile.replace(f"{escape}\r\n", "").replace(f"{escape}\n", "")
-        spaced = dockerfile.replace(f"{escape}\r\n", " ").replace(f"{escape}\n", " ")
-        for text in (joined.translate(_QUOTING), spaced.translate(_QUOTING)):
-            stages = {stage.lower() for _image, stage in _FROM.findall(text)}
-            yield from (
-                image for image, _stage in _FROM.findall(text) if "$" not in image and image.lower() not in stages
-            )
-            yield from (image for image in _OTHER_STAGE.findall(text) if "$" not in image and not image.isdecimal())
-
-
-def uses_secrets(dockerfile: str) -> bool:
-    """Whether a step may see a secret, however its mount is written."""
-    return "type=secret" in dockerfile.translate(_QUOTING).replace("\r", "").replace("\n", "").lower()

@@ -71,15 +71,21 @@ def test_a_cache_mount_lasts_for_a_repository_and_is_empty_for_another(tmp_path:
 FETCHES = """\
 FROM scratch
 COPY busybox /bin/busybox
-RUN --mount=type="secret",id=TOKEN ["/bin/busybox", "sh", "-c", "/bin/busybox cp /run/secrets/TOKEN /fetched || :"]
+RUN --mount={mount},id=TOKEN ["/bin/busybox", "sh", "-c", "/bin/busybox cp /run/secrets/TOKEN /fetched || :"]
 RUN ["/bin/busybox", "sh", "-c", "echo here: $(/bin/busybox cat /fetched 2>/dev/null)"]
 """
 
 
 @pytest.mark.docker
-def test_what_a_step_made_of_a_secret_is_not_handed_to_another_space_by_its_words(tmp_path: Path) -> None:
-    def said(job: Claim, name: str) -> str:
-        source = write(tmp_path / name / "source", {"Dockerfile": FETCHES, "busybox": BUSYBOX.read_bytes()})
+@pytest.mark.parametrize(
+    "mount", ["type=secret", 'type="secret"', "type=\\ \nsecret"], ids=["plain", "quoted", "split"]
+)
+def test_what_a_step_made_of_a_secret_is_not_handed_to_another_space_by_its_words(tmp_path: Path, mount: str) -> None:
+    def said(job: Claim, name: str, mount: str = "type=secret") -> str:
+        source = write(
+            tmp_path / name / "source",
+            {"Dockerfile": FETCHES.replace("{mount}", mount), "busybox": BUSYBOX.read_bytes()},
+        )
         build = Build(job, source)
         try:
             build.run()
@@ -88,4 +94,4 @@ def test_what_a_step_made_of_a_secret_is_not_handed_to_another_space_by_its_word
         return next(line for line in build.log.splitlines() if "here:" in line and "RUN" not in line)
 
     assert "very-private-model" in said(claim(secrets={"TOKEN": "very-private-model"}), "mine")
-    assert said(claim(), "theirs").rstrip().endswith("here:")
+    assert said(claim(), "theirs", mount).rstrip().endswith("here:")

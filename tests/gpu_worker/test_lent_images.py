@@ -32,7 +32,7 @@ def find(name: str) -> LocalImage | None:
 def refused(dockerfile: str, *lent: str) -> str | None:
     """The reason why the repository 7 may not build this."""
     try:
-        NamedImages(Lender(find, lent), "7").read(dockerfile)
+        NamedImages(Lender(find, lent), "7").read(dockerfile, {"GIVEN": "owner/private"})
     except JobFailed as failure:
         return failure.reason
     return None
@@ -53,6 +53,28 @@ def refused(dockerfile: str, *lent: str) -> str | None:
         ("FROM python:3.11\nRUN --mount=type=bind,from=owner/private,target=/m true\n", "image_not_lent"),
         ("FROM python:3.11\nONBUILD COPY --from=owner/private /a /a\n", "image_not_lent"),
         ("FROM python:3.11 AS tools\nFROM Tools\nCOPY --from=tools /a /a\nCOPY --from=0 /b /b\n", None),
+        ("FROM python:3.11 AS one-$TARGETARCH\nFROM one-${TARGETARCH}\n", None),
+        ("\ufeffFROM owner/private\n", "image_not_lent"),
+        ("ARG X=owner/private\nFROM $X\n", "image_not_lent"),
+        ("ARG A=owner B='/pri'\nARG C=${B}vate\nFROM ${A}$C\n", "image_not_lent"),
+        ("ARG X\nFROM ${X:-owner/private}\n", "image_not_lent"),
+        ("ARG GIVEN=python:3.11\nFROM ${GIVEN}\n", "image_not_lent"),
+        ("ARG X=owner/privateX\nFROM ${X%X}\n", "image_not_lent"),  # nobody could tell
+        ("ARG X=$X$X\nFROM $X\n", "image_not_lent"),
+        ("FROM owner/private\nRUN x\nFROM scratch AS owner/private\n", "image_not_lent"),
+        ("FROM scratch\nCOPY --from=owner/pri\\ \nvate /a /a\n", "image_not_lent"),
+        ("FROM scratch\nCOPY --from=owner/pri\\\n# hello\n\nvate /a /a\n", "image_not_lent"),
+        ("FROM scratch\nCOPY --from=owner/pri\\\n   \nvate /a /a\n", "image_not_lent"),
+        ("FROM scratch\nCOPY --fr\\ \nom=owner/private /a /a\n", "image_not_lent"),
+        (
+            "FROM scratch\nRUN echo \\\n# x\nFROM y AS owner/private\nCOPY --from=owner/private /a /a\n",
+            "image_not_lent",
+        ),
+        ("# a=b\x0cc\n# syntax=somebody/frontend\nFROM scratch\n", "syntax_refused"),
+        ('{"syntax": "somebody/frontend"}', "syntax_refused"),
+        ("#!/x\n\n# syntax=somebody/frontend\nFROM scratch\n", "syntax_refused"),
+        ('FROM python:3.11\nRUN curl "http://x/?from=$(date +%s)&a=${b%c}" --from=${HOME#/}\n', None),
+        ("ARG A=reg B=org C=name D=1\nFROM ${A}/${B}/${C}:${D}\n", None),
         ("FROM python:3.11 AS base\nCOPY --from=base /a /a\n", "image_not_lent"),  # a name that the owner's image has
         ('FROM scratch\nCOPY --from="owner/private" /a /a\n', "image_not_lent"),
         ("FROM scratch\nCOPY --from=owner/pri\\vate /a /a\n", "image_not_lent"),
@@ -68,6 +90,13 @@ def refused(dockerfile: str, *lent: str) -> str | None:
 )
 def test_the_names_that_a_dockerfile_says_are_judged(dockerfile: str, reason: str | None) -> None:
     assert refused(dockerfile) == reason
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("line", ["ARG {}", "FROM {}", "FROM ${{{}", "COPY --from={}$", "# syntax{}", "RUN {}\\"])
+@pytest.mark.parametrize("filling", ["a", " ", "\\", "$a", "${a", "a="])
+def test_a_line_without_end_stops_nobody(line: str, filling: str) -> None:
+    refused(line.format(filling * (500_000 // len(filling))))
 
 
 @pytest.mark.parametrize("lent", ["owner/private", "owner/private:latest", "owner/*", "*"])
