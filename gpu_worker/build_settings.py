@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_worker.errors import ConfigError
+from gpu_worker.whole_numbers import whole_number
 
 PUBLIC_PYTHON_IMAGE = "python:{version}-slim"
 DEFAULT_PYTHON = "3.11"  # where the README names none
@@ -70,18 +71,9 @@ def load(values: Mapping[str, str], *, base_image: str) -> BuildSettings:
         lent=(*lent, base_image) if base_image else lent,
         pip_config=_file(values, "OPENFACE_PIP_CONFIG"),
         apt_sources=_file(values, "OPENFACE_APT_SOURCES"),
-        memory_mib=_count(values, "BUILD_MEMORY_MIB", lowest=64, highest=16 * 1024 * 1024),
-        pids=_count(values, "BUILD_PIDS", lowest=16, highest=4_194_304) or DEFAULT_PIDS,
+        memory_mib=whole_number(values, "BUILD_MEMORY_MIB", lowest=64, highest=16 * 1024 * 1024),
+        pids=whole_number(values, "BUILD_PIDS", lowest=16, highest=4_194_304) or DEFAULT_PIDS,
     )
-
-
-def _count(values: Mapping[str, str], name: str, *, lowest: int, highest: int) -> int | None:
-    text = values.get(name)
-    if text is None:
-        return None
-    if not text.isdecimal() or not lowest <= int(text) <= highest:
-        raise ConfigError(f"{name} is {text!r}; it is a whole number from {lowest} to {highest}.")
-    return int(text)
 
 
 def _file(values: Mapping[str, str], name: str) -> Path | None:

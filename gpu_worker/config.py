@@ -17,6 +17,7 @@ from gpu_worker.build_settings import BuildSettings
 from gpu_worker.errors import ConfigError
 from gpu_worker.job_limits import DEFAULT_PIDS, LimitDefaults
 from gpu_worker.source_limits import SourceLimits
+from gpu_worker.whole_numbers import number_in, whole_number
 
 DEFAULT_TOKEN_FILE = Path("/run/secrets/openface-worker-enrollment-token")
 DEFAULT_DATA_DIR = Path("/data")
@@ -209,12 +210,8 @@ def _bind_address(values: Mapping[str, str]) -> str:
 
 
 def _number(values: Mapping[str, str], name: str, default: int, *, highest: int, lowest: int = 0) -> int:
-    text = values.get(name)
-    if text is None:
-        return default
-    if not text.isdecimal() or not lowest <= int(text) <= highest:
-        raise ConfigError(f"{name} is {text!r}; it is a whole number from {lowest} to {highest}.")
-    return int(text)
+    number = whole_number(values, name, lowest=lowest, highest=highest)
+    return default if number is None else number
 
 
 def _quiet_above(values: Mapping[str, str]) -> int | None:
@@ -223,9 +220,10 @@ def _quiet_above(values: Mapping[str, str]) -> int | None:
         return None
     if text in ("true", "yes", "on"):
         return 0
-    if not text.isdecimal() or not 1 <= int(text) <= 16 * 1024 * 1024:
-        raise ConfigError(f"QUIET_WHEN_GPU_BUSY is {text!r}; it is true, false, or a number of MiB from 1.")
-    return int(text)
+    mib = number_in(text, lowest=1, highest=16 * 1024 * 1024)
+    if mib is None:
+        raise ConfigError(f"QUIET_WHEN_GPU_BUSY is {text[:40]!r}; it is true, false, or a number of MiB from 1.")
+    return mib
 
 
 def _source_limits(values: Mapping[str, str]) -> SourceLimits:

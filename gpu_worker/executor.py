@@ -42,6 +42,10 @@ class Found:
     image_id: str | None = None
 
 
+class Remark(bytes):
+    """A piece of output that is the worker's own, in the place of what is missing there."""
+
+
 class Runtime(Protocol):
     """One started (or created) app."""
 

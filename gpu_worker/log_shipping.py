@@ -92,6 +92,8 @@ class LogStream:
         self._dropped = 0
         """Bytes of what came before that."""
         self._last = ""
+        self._unsafe = 0
+        """Characters that may be the end of a secret, after a gap."""
         self._marks = [start] if start else []
 
     # -- in ----------------------------------------------------------------------------------------------------
@@ -99,11 +101,29 @@ class LogStream:
     def write(self, data: bytes, *, position: str | None = None) -> None:
         """Take what the source gave; *position* is where the source stands after it."""
         with self._lock:
-            decoded = self._decoder.decode(data)
+            decoded = self._after_gap(self._decoder.decode(data))
             self._append(self._masker.feed(decoded))
             settled = not self._masker.holds_back and self._decoder.getstate()[0] == b"" and not self._late
             if position is not None and settled:
                 self._marks.append(Mark(self._base + len(self._text) - self._skip, position))
+
+    def remark(self, data: bytes, *, position: str | None = None) -> None:
+        """Something of the source is missing here, and *data* says so: what is cut at either side may be a secret."""
+        with self._lock:
+            self._decoder.reset()
+            self._append(self._masker.cut() + data.decode())
+            self._unsafe = self._masker.longest
+            if position is not None and not self._late:
+                self._marks.append(Mark(self._base + len(self._text) - self._skip, position))
+
+    def _after_gap(self, text: str) -> str:
+        """Without the rest of a line whose beginning is missing, as far as a secret could reach into it."""
+        if not self._unsafe:
+            return text
+        end = text.find("\n", 0, self._unsafe)
+        cut = min(self._unsafe, len(text)) if end < 0 else end + 1
+        self._unsafe = 0 if end >= 0 else self._unsafe - cut
+        return text[cut:]
 
     def line(self, text: str) -> None:
         """One line of our own."""
@@ -136,6 +156,7 @@ class LogStream:
             self._take_late()
         elif len(self._late) > LATE_BYTES:
             cut = _boundary(self._late, len(self._late) - LATE_BYTES)
+            cut = self._late.find(b"\n", cut) + 1 or cut  # a line of which nothing else is there says nothing
             self._dropped += cut
             del self._late[:cut]
 

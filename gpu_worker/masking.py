@@ -55,6 +55,16 @@ class Masker:
         rest, self._held = self._held, ""
         return self._pattern.sub(MASK, rest)
 
+    @property
+    def longest(self) -> int:
+        """Characters of the longest form of a secret; 0 where there is none."""
+        return len(self._forms[0]) if self._forms else 0
+
+    def cut(self) -> str:
+        """What was held back, where the text breaks off: it may be the beginning of a secret."""
+        held, self._held = self._held, ""
+        return MASK if held else ""
+
     def _possible_beginning(self, text: str, position: int) -> int:
         """Where a suffix of *text* starts that is the beginning of a form; the length of *text* when none is."""
         for start in range(max(position, len(text) - len(self._forms[0]) + 1), len(text)):

@@ -7,14 +7,14 @@ import re
 import threading
 
 from gpu_worker.errors import EngineError
-from gpu_worker.executor import Runtime
+from gpu_worker.executor import Remark, Runtime
 from gpu_worker.log_shipping import LogStream
 
 logger = logging.getLogger(__name__)
 
 CONTROLS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]")
 LAST_WORDS_SECONDS = 20.0  # an engine hands the rest over within this, or never
-NOT_READ = "… the end of the app's output could not be read …"
+NOT_READ = "\n… the end of the app's output could not be read …\n".encode()
 
 
 class OutputPump:
@@ -33,7 +33,7 @@ class OutputPump:
         self._thread.join(LAST_WORDS_SECONDS)
         if self._thread.is_alive():
             self._given_up.set()
-            self._stream.line(NOT_READ)
+            self._stream.remark(NOT_READ)
 
     def last_line(self) -> str | None:
         """The last line that says something, as a terminal would show it; masked."""
@@ -45,7 +45,8 @@ class OutputPump:
     def _run(self) -> None:
         try:
             for data, position in self._runtime.follow(self.position, over=self._over, stop=self._given_up):
-                self._stream.write(data, position=position)
+                take = self._stream.remark if isinstance(data, Remark) else self._stream.write
+                take(data, position=position)
                 self.position = position
         except EngineError as problem:
             logger.info(

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from gpu_worker.commands import Cancel
 from gpu_worker.containers.connection import Connection, engine_errors
 from gpu_worker.errors import EngineError, EngineSilent
+from gpu_worker.executor import Remark
 
 AGAIN_SECONDS = 0.1
 PACE_LINES, PACE_SECONDS = 2000, 0.1  # a line costs about 15 µs here: less than half of one core
@@ -26,6 +27,7 @@ SKIPPED = "\n… the app writes faster than its log is taken; {seconds:.0f} s of
 
 # Which part of the log one reading is for: what comes, what is left of an ended app's, and of much of it the end.
 FOLLOWING, REST, LAST = "following", "rest", "last"
+THROWN_AWAY = "\n… the engine has thrown away what the app wrote in between …\n"
 TOO_MUCH = "\n… the app has ended, and has written more than is taken; the last of it follows …\n"
 
 
@@ -48,14 +50,19 @@ def follow_log(
     while not stop.is_set():
         try:
             count, pace = 0, _Pace(over)
+            known = not last or behind is not None or part == LAST  # whether it goes on where the reading was
             for frame in _frames(engine, container_id, last, part):
                 stamp, _, payload = frame.partition(b" ")
                 moment = stamp.decode("ascii", "replace")
                 if moment < last:
                     continue
                 count = count + 1 if moment == last else 1
+                known = known or moment == last
                 if moment == last and count <= seen:
                     continue
+                if not known:
+                    known = True
+                    yield Remark(THROWN_AWAY.encode()), f"{last}#{seen}"
                 last, seen, behind = moment, count, None
                 yield payload, f"{moment}#{count}"
                 if stop.is_set():
@@ -63,7 +70,7 @@ def follow_log(
                 remark = pace.passed(moment) if part != LAST else None
                 if remark is not None:
                     behind, (last, seen) = (last, seen), (_engine_time(time.time()), 0)
-                    yield remark.encode(), f"{last}#{seen}"
+                    yield Remark(remark.encode()), f"{last}#{seen}"
                     break
         except EngineSilent:
             pass

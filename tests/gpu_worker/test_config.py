@@ -143,3 +143,11 @@ def test_a_wrong_setting_ends_the_command_with_2() -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("OPENFACE_URL is not set")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["MAX_GPU_JOBS", "BUILD_PIDS", "QUIET_WHEN_GPU_BUSY", "JOB_MEMORY_MIB"])
+def test_a_number_of_more_digits_than_anybody_reads_is_a_sentence(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} is '1{{39,40}}") as refused:
+        load({**URL, name: "1" * 5000})
+
+    assert len(str(refused.value)) < 200

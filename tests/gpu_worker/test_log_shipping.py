@@ -203,3 +203,28 @@ def test_a_server_that_lost_text_is_told_so() -> None:
     stream.accepted(0)
 
     assert server.drain(stream) == "… earlier lines were lost by the server …\nnew\n"
+
+
+def test_a_secret_that_a_gap_has_cut_is_shown_neither_before_nor_behind_it() -> None:
+    secret = "0123456789abcdefghij"
+    stream, server = LogStream("run", [secret]), Server()
+
+    stream.write(b"key: " + secret[:12].encode())
+    stream.remark("\n… skipped …\n".encode())
+    stream.write(secret[8:].encode() + b" and more\nthe next line\n")
+    stream.end()
+
+    assert server.drain(stream) == "key: ***\n… skipped …\nthe next line\n"
+
+
+def test_behind_a_gap_no_more_of_a_long_line_is_lost_than_a_secret_could_be() -> None:
+    secret = "0123456789abcdefghij"
+    stream, server = LogStream("run", [secret]), Server()
+
+    stream.remark("\n… skipped …\n".encode())
+    for _ in range(30):
+        stream.write(b"." * 10)
+    stream.end()
+
+    shown = server.drain(stream).removeprefix("\n… skipped …\n")
+    assert 300 - 2 * len(secret) <= len(shown) < 300
