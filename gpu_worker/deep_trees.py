@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -16,14 +18,14 @@ logger = logging.getLogger(__name__)
 
 def remove_tree(place: Path) -> None:
     """Remove it with all that is in it, following no link. What resists stays, with a line in the worker's own log."""
-    if not os.path.lexists(place):
-        return
-    done = subprocess.run(
-        ["rm", "-rf", "--", str(place)], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False
-    )
-    if done.returncode != 0:
-        problem = done.stderr[:500].decode(errors="replace").strip()
-        logger.warning("not removed", extra={"action": "tree_left", "place": str(place), "problem": problem})
+    try:
+        shutil.rmtree(place, ignore_errors=True)
+    except RecursionError:
+        remover = shutil.which("rm", path=os.defpath) or "rm"  # whatever our PATH is
+        with suppress(OSError):
+            subprocess.run([remover, "-rf", "--", str(place)], stderr=subprocess.DEVNULL, check=False)
+    if os.path.lexists(place):
+        logger.warning("not removed", extra={"action": "tree_left", "place": str(place)})
 
 
 def files_below(place: Path) -> Iterator[os.DirEntry[str]]:
