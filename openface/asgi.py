@@ -23,6 +23,7 @@ from channels.routing import ProtocolTypeRouter  # noqa: E402
 
 from openface import pg_listener  # noqa: E402
 from openface.body_limit import BodyLimit  # noqa: E402
+from openface.server_time import ServerTime  # noqa: E402
 from runtime_proxy import websocket  # noqa: E402
 from spaces import live  # noqa: E402
 from workers import signals  # noqa: E402
@@ -56,10 +57,12 @@ class ByPath:
 
 application = ProtocolTypeRouter(
     {
-        "http": BodyLimit(
-            ByPath(
-                [(SIGNALS, signals.application), (LIVE, live.application), (CALLS, calls.application)],
-                django_application,
+        "http": ServerTime(
+            BodyLimit(
+                ByPath(
+                    [(SIGNALS, signals.application), (LIVE, live.application), (CALLS, calls.application)],
+                    django_application,
+                )
             )
         ),
         # A WebSocket client follows no redirect, so /run is served here too, with daphne's limits.

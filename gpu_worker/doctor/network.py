@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 
 import requests
@@ -19,6 +21,8 @@ from gpu_worker.verification import gateway_as_told
 REACH_SECONDS = 5.0
 # A call that needs no credential to be answered in the protocol's own way: with an error that has a code.
 PROBE_PATH = "/api/v1/workers/register"
+# The control plane's own word for its time; a proxy on the way may have put its own clock's into `Date`.
+TIME_HEADER = "X-OpenFace-Time"
 # Nothing here compares clocks, but certificates and the times in logs do.
 CLOCK_SECONDS = 60.0
 
@@ -84,10 +88,9 @@ def _remedy(problem: requests.RequestException) -> str:
 
 
 def _clock(answer: requests.Response) -> list[DoctorCheck]:
-    """Whether this machine's clock is near the control plane's; nothing where that tells no time."""
-    try:
-        theirs = parsedate_to_datetime(answer.headers["Date"]).timestamp()
-    except (KeyError, ValueError, TypeError):
+    """Whether this machine's clock is near the control plane's; nothing where that tells no time (an older one)."""
+    theirs = _time_of(answer)
+    if theirs is None:
         return []
     off = time.time() - theirs
     if abs(off) <= CLOCK_SECONDS:
@@ -102,6 +105,14 @@ def _clock(answer: requests.Response) -> list[DoctorCheck]:
             "Let the machine set its clock (timedatectl set-ntp true).",
         )
     ]
+
+
+def _time_of(answer: requests.Response) -> float | None:
+    """When the control plane says that it answered; None where it does not, or nobody can read it."""
+    for name, read in ((TIME_HEADER, datetime.fromisoformat), ("Date", parsedate_to_datetime)):
+        with contextlib.suppress(KeyError, ValueError, TypeError, OverflowError):
+            return read(answer.headers[name]).timestamp()
+    return None
 
 
 def _gateway(config: WorkerConfig) -> list[DoctorCheck]:

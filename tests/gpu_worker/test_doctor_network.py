@@ -7,6 +7,7 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -25,9 +26,14 @@ OURS = b'{"code": "credential_invalid", "detail": "No."}'
 
 @contextlib.contextmanager
 def server(
-    body: bytes = OURS, *, status: int = 401, date: str | None = None, tls: tuple[Path, Path] | None = None
+    body: bytes = OURS,
+    *,
+    status: int = 401,
+    date: str | None = None,
+    time_told: str | None = None,
+    tls: tuple[Path, Path] | None = None,
 ) -> Iterator[str]:
-    """Answers everything so; its address. *tls*: certificate and key."""
+    """Answers everything so; its address. *time_told*: by the control plane itself. *tls*: certificate and key."""
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
@@ -39,6 +45,8 @@ def server(
         def do_GET(self) -> None:
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
+            if time_told is not None:
+                self.send_header("X-OpenFace-Time", time_told)
             self.end_headers()
             self.wfile.write(body)
 
@@ -142,3 +150,15 @@ def test_what_the_control_plane_said_of_our_gateway_is_told_while_a_worker_runs(
     assert "gateway" not in checked(tmp_path, plane.url), "what a worker wrote that is gone says nothing of now"
     with DataDirLock(tmp_path):
         assert checked(tmp_path, plane.url)["gateway"].ok is ok
+
+
+def test_the_control_planes_own_word_counts_more_than_a_proxys_clock(tmp_path: Path) -> None:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    with server(date="Fri, 30 Nov 2018 01:00:00 GMT", time_told=now) as url:
+        right = checked(tmp_path, url)
+    with server(time_told="2018-11-30T01:00:00Z") as url:
+        wrong = checked(tmp_path, url)
+    with server(time_told="half past nine") as url:
+        unreadable = checked(tmp_path, url)
+
+    assert [checks["clock"].ok for checks in (right, wrong, unreadable)] == [True, None, True]
