@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpu_worker.gpu_owners import GpuOwners
+from gpu_worker.gpu_trouble import Trouble
 from gpu_worker.protocol import Gpu
 
 # What a reading can be; outside of that it is not known.
@@ -23,6 +24,10 @@ class GpuReport:
     """Why there is nothing to tell, in a sentence."""
     broken: bool = False
     """Whether there is a driver that ought to work; otherwise there is none, which is no fault."""
+    trouble: Trouble | None = None
+    """What is the matter with the driver as a whole, and what helps; also where it still answers."""
+    unopened: tuple[Trouble, ...] = ()
+    """Why GPUs that the driver counts are not among *gpus*."""
 
 
 class GpuProbe(Protocol):

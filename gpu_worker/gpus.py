@@ -16,8 +16,10 @@ from typing import Any, TypeVar
 
 import pynvml
 
+from gpu_worker import gpu_trouble
 from gpu_worker.gpu_owners import GpuOwners
 from gpu_worker.gpu_report import CELSIUS, PERCENT, WATTS, GpuReport, within
+from gpu_worker.gpu_trouble import Trouble
 from gpu_worker.kernel_driver import KernelDriver
 from gpu_worker.protocol import ForeignProcess, Gpu, GpuUse
 
@@ -29,20 +31,6 @@ MOST_FOREIGN = 100  # processes told of one GPU, the largest first; the control 
 # Where Windows puts the library for WSL2; not every container and service has it on its loader's path.
 WSL_LIBRARY = Path("/usr/lib/wsl/lib/libnvidia-ml.so.1")
 
-_LOST = {
-    pynvml.NVML_ERROR_GPU_IS_LOST: "The GPU is lost: it does not answer on its bus any more. A restart of this machine "
-    "may bring it back; its kernel log says why (Xid).",
-    pynvml.NVML_ERROR_RESET_REQUIRED: "The GPU needs a reset or a restart of this machine before it works again.",
-}
-_NO_LIBRARY = {
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "The NVIDIA driver's library libnvidia-ml.so.1 is not here.",
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "The kernel module of the NVIDIA driver is not loaded.",
-    pynvml.NVML_ERROR_NO_PERMISSION: "This user may not use the NVIDIA driver.",
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "The NVIDIA driver was updated, but the kernel still runs the old one: "
-    "no GPU can be used until this machine is restarted.",
-}
-# Answers that mean that there is no driver, so nothing that could be broken.
-_NO_DRIVER = frozenset({pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED})
 # Answers that say nothing about the health of a GPU: it lacks the feature, or we lack the right to ask.
 _HARMLESS = frozenset(
     {
@@ -71,49 +59,57 @@ class NvmlProbe:
             _try(pynvml.nvmlShutdown)
 
     def _report(self, owners: GpuOwners) -> GpuReport:
-        cards = _try(pynvml.nvmlDeviceGetCount)[0]
-        gpus = [gpu for index in range(cards or 0) for gpu in self._card(index, cards or 0, owners)]
+        cards, problem = _try(pynvml.nvmlDeviceGetCount)
+        if cards is None:
+            return replace(self._without_library(problem), count=None)
+        unopened: list[Trouble] = []
+        gpus = [gpu for index in range(cards) for gpu in self._card(index, cards, owners, unopened)]
+        trouble = None
         if (outdated := self._driver.outdated()) is not None:
-            gpus = [replace(gpu, healthy=False, error=outdated) for gpu in gpus]
+            trouble = replace(gpu_trouble.of_driver(gpu_trouble.MISMATCH, ""), sentence=outdated)
+            gpus = [replace(gpu, healthy=False, error=outdated, trouble=trouble) for gpu in gpus]
         return GpuReport(
             gpus=tuple(gpus),
-            count=None if cards is None else cards + sum(gpu.uuid.startswith("MIG-") for gpu in gpus),
+            count=cards + sum(gpu.uuid.startswith("MIG-") for gpu in gpus),
             driver_version=_text(_try(pynvml.nvmlSystemGetDriverVersion)[0]),
             cuda_version=_cuda(_try(pynvml.nvmlSystemGetCudaDriverVersion_v2)[0]),
+            trouble=trouble,
+            unopened=tuple(unopened),
         )
 
-    def _card(self, index: int, cards: int, owners: GpuOwners) -> list[Gpu]:
-        """A card, followed by its MIG devices; nothing where not even its name is known."""
+    def _card(self, index: int, cards: int, owners: GpuOwners, unopened: list[Trouble]) -> list[Gpu]:
+        """A card, followed by its MIG devices; nothing where not even its name is known, and *unopened* has why."""
         handle, problem = _try(pynvml.nvmlDeviceGetHandleByIndex, index)
         uuid = None
         if problem is None:
             uuid, problem = _try(pynvml.nvmlDeviceGetUUID, handle)
         if not (name := _text(uuid)):
-            return self._unnamed(index, cards, problem)
+            return self._unnamed(index, cards, problem, unopened)
         card = _gpu(handle, name, index, owners)
         if not card.mig:
             return [card]
         # what runs on a card that is split up is told by its parts, once
         return [replace(card, ours=(), foreign=()), *_mig_devices(handle, card, owners)]
 
-    def _unnamed(self, index: int, cards: int, problem: Any) -> list[Gpu]:
+    def _unnamed(self, index: int, cards: int, problem: Any, unopened: list[Trouble]) -> list[Gpu]:
         """A GPU that the driver counts and the library cannot open; the kernel module may know which one it is."""
         logger.warning("gpu unreadable", extra={"action": "gpu_unreadable", "index": index, "problem": str(problem)})
-        known = self._driver.cards()
-        if len(known) != cards or (problem is not None and problem.value == pynvml.NVML_ERROR_NO_PERMISSION):
-            return []  # the difference to the driver's count tells of it
-        uuid, model = known[index].uuid, known[index].model
-        return [] if uuid is None else [_unusable(uuid, index, model, _sentence(problem))]
+        known, trouble = self._driver.cards(), _trouble_of_gpu(problem)
+        uuid = known[index].uuid if len(known) == cards else None
+        if uuid is None or (problem is not None and problem.value == gpu_trouble.NO_PERMISSION):
+            unopened.append(trouble)  # the difference to the driver's count tells of it
+            return []
+        return [_unusable(uuid, index, known[index].model, trouble)]
 
     def _without_library(self, problem: Any) -> GpuReport:
         """Nothing can be asked. After an update of the driver the GPUs are named all the same, as not usable."""
-        error = _NO_LIBRARY.get(problem.value) or f"The NVIDIA driver does not answer: {problem}."
-        broken = problem.value not in _NO_DRIVER
-        if problem.value != pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
-            return GpuReport(error=error, broken=broken)
+        trouble = gpu_trouble.of_driver(problem.value, str(problem))
+        report = GpuReport(error=trouble.sentence, trouble=trouble, broken=problem.value not in gpu_trouble.ABSENT)
+        if problem.value != gpu_trouble.MISMATCH:
+            return report
         known = self._driver.cards()
-        gpus = [_unusable(card.uuid, index, card.model, error) for index, card in enumerate(known) if card.uuid]
-        return GpuReport(gpus=tuple(gpus), count=len(known) or None, driver_version=self._driver.version(), error=error)
+        gpus = tuple(_unusable(card.uuid, place, card.model, trouble) for place, card in enumerate(known) if card.uuid)
+        return replace(report, gpus=gpus, count=len(known) or None, driver_version=self._driver.version())
 
 
 class _Readings:
@@ -133,12 +129,12 @@ class _Readings:
         return value
 
     @property
-    def trouble(self) -> str | None:
-        """Why the GPU cannot be used, in a sentence: it said so, or answered nothing at all."""
-        grave = [problem for problem in self._failures if problem.value in _LOST]
+    def trouble(self) -> Trouble | None:
+        """Why the GPU cannot be used: it said so, or answered nothing at all."""
+        grave = [problem for problem in self._failures if problem.value in gpu_trouble.GRAVE]
         if not grave and not self._answers:
             grave = [problem for problem in self._failures if problem.value not in _HARMLESS]
-        return _sentence(grave[0]) if grave else None
+        return _trouble_of_gpu(grave[0]) if grave else None
 
 
 def _gpu(handle: object, uuid: str, index: int, owners: GpuOwners) -> Gpu:
@@ -151,6 +147,7 @@ def _gpu(handle: object, uuid: str, index: int, owners: GpuOwners) -> Gpu:
     model = _text(readings.read(pynvml.nvmlDeviceGetName))
     celsius = readings.read(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU)
     ours, foreign = _processes(handle, uuid, owners)
+    trouble = readings.trouble
     return Gpu(
         uuid=uuid,
         index=index,
@@ -165,8 +162,9 @@ def _gpu(handle: object, uuid: str, index: int, owners: GpuOwners) -> Gpu:
         power_w=None if power is None else within(WATTS, power / 1000),
         compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
         mig=None if mig is None else bool(mig[0]),
-        healthy=readings.trouble is None,
-        error=readings.trouble,
+        healthy=trouble is None,
+        error=trouble.sentence if trouble else None,
+        trouble=trouble,
     )
 
 
@@ -188,6 +186,7 @@ def _mig_devices(handle: object, card: Gpu, owners: GpuOwners) -> list[Gpu]:
                 mig=False,
                 healthy=part.healthy and card.healthy,
                 error=card.error or part.error,
+                trouble=card.trouble or part.trouble,
             )
         )
     return devices
@@ -245,13 +244,14 @@ def _try(call: Callable[..., _T], *arguments: object) -> tuple[_T | None, Any]:
         return None, None
 
 
-def _sentence(problem: Any) -> str:
-    code = getattr(problem, "value", None)
-    return _LOST.get(code) or f"The driver cannot read this GPU: {problem or 'it has no readable name'}."
+def _trouble_of_gpu(problem: Any) -> Trouble:
+    return gpu_trouble.of_gpu(getattr(problem, "value", None), str(problem or "it has no readable name"))
 
 
-def _unusable(uuid: str, index: int, model: str | None, error: str) -> Gpu:
-    return Gpu(uuid=uuid, index=index, vendor="NVIDIA", model=model, healthy=False, error=error)
+def _unusable(uuid: str, index: int, model: str | None, trouble: Trouble) -> Gpu:
+    return Gpu(
+        uuid=uuid, index=index, vendor="NVIDIA", model=model, healthy=False, error=trouble.sentence, trouble=trouble
+    )
 
 
 def _text(value: object) -> str | None:

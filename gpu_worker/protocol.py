@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from gpu_worker.errors import WireError
+from gpu_worker.gpu_trouble import Trouble
 
 JsonObject = dict[str, Any]
 _T = TypeVar("_T")
@@ -366,6 +367,8 @@ class Gpu:
     healthy: bool = True
     error: str | None = None
     simulated: bool = False
+    trouble: Trouble | None = None
+    """The same as *error*, with what helps: for the doctor on this machine, and not on the wire."""
 
     def wire(self) -> JsonObject:
         return {

@@ -23,6 +23,7 @@ _LOOK = """
 import json, os, sys
 from pathlib import Path
 from gpu_worker import gpus
+from gpu_worker.doctor import gpu as doctor
 from gpu_worker.gpu_owners import GpuOwners
 from gpu_worker.kernel_driver import KernelDriver
 
@@ -33,14 +34,19 @@ for line in sys.stdin:
             return f"lease-of-{pid}" if pid < 1000 else None
         def leases_on(self, uuid):
             return facts["given"]
-    os.environ.pop("STUB_NVML_INIT", None)
+    for name in ("STUB_NVML_INIT", "STUB_NVML_COUNT"):
+        os.environ.pop(name, None)
     os.environ.update(facts["environment"])
     gpus.MOST_FOREIGN = facts["most_foreign"]
     gpus.WSL_LIBRARY = Path(facts["wsl_library"])
-    report = gpus.NvmlProbe(KernelDriver(Path(facts["kernel"]))).report(Owners(measurable=facts["measurable"]))
+    kernel = KernelDriver(Path(facts["kernel"]))
+    report = gpus.NvmlProbe(kernel).report(Owners(measurable=facts["measurable"]))
+    doctor.in_container = lambda: facts["in_container"]
+    look = doctor.DriverLook(report, False, True, kernel.version(), facts["cards_on_the_bus"])
     print(json.dumps({
         "gpus": [gpu.wire() for gpu in report.gpus], "count": report.count,
         "driver": report.driver_version, "cuda": report.cuda_version, "error": report.error,
+        "doctor": {check.check: check.wire() for check in (doctor.driver(look), doctor.gpus(look))},
     }), flush=True)
 """
 _lookers: dict[Path, subprocess.Popen[str]] = {}
@@ -57,16 +63,20 @@ def read_gpus(
     kernel: Path = Path("/nonexistent"),
     wsl_library: Path = Path("/nonexistent"),
     environment: dict[str, str] | None = None,
+    in_container: bool = False,
+    cards_on_the_bus: int = 0,
 ) -> dict[str, Any]:
     """What a worker tells that finds the driver's library in *library_dir*, and these GPUs.
 
-    *given*: the leases that were given each of them; *kernel*: the /proc directory of the driver's module.
+    *given*: the leases that were given each of them; *kernel*: the /proc directory of the driver's module;
+    *in_container*, *cards_on_the_bus*: what the doctor, whose checks are told too, finds beside the driver.
     """
     table = tmp_path / "gpus.txt"
     table.write_text("".join(f"{line}\n" for line in gpus), errors="surrogateescape")
     facts = {
         "given": list(given), "measurable": measurable, "most_foreign": most_foreign, "kernel": str(kernel),
-        "wsl_library": str(wsl_library), "environment": {"STUB_NVML_FILE": str(table), **(environment or {})},
+        "wsl_library": str(wsl_library), "in_container": in_container, "cards_on_the_bus": cards_on_the_bus,
+        "environment": {"STUB_NVML_FILE": str(table), **(environment or {})},
     }  # fmt: skip
     looker = _lookers.get(library_dir) or _start_looker(library_dir)
     assert looker.stdin is not None and looker.stdout is not None

@@ -5,7 +5,8 @@
  *
  * A field that is not there answers NVML_ERROR_NOT_SUPPORTED, and one with the value !N answers the error N. fail=N
  * makes every reading of that GPU but its UUID answer N (15: GPU is lost), nohandle=N already the handle. A line with
- * parent=GPU-… is a MIG device of that GPU. "_" in a name is a space. STUB_NVML_INIT=N lets the library not open.
+ * parent=GPU-… is a MIG device of that GPU. "_" in a name is a space. STUB_NVML_INIT=N lets the library not open,
+ * STUB_NVML_COUNT=N not count.
  *
  * Compiled with -DLISTER it is a program instead: what `nvidia-smi -L` prints.
  */
@@ -112,6 +113,8 @@ int nvmlSystemGetDriverVersion(char *text, unsigned int size) { snprintf(text, s
 int nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = 12040; return OK; }
 
 int nvmlDeviceGetCount_v2(unsigned int *count) {
+    const char *failure = getenv("STUB_NVML_COUNT");
+    if (failure) return atoi(failure);
     for (*count = 0; handle_of(*count, NULL); ++*count) {}
     return OK;
 }

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpu_worker import doctor
+from gpu_worker import doctor, gpu_trouble
 from gpu_worker.config import WorkerConfig
 from gpu_worker.disk import DiskFloor
 from gpu_worker.doctor import engine, gpu, machine
@@ -190,10 +190,11 @@ class TestTheGpus:
 
     @pytest.mark.parametrize("error", ["before the worker", None], ids=["before the worker", "under the worker"])
     def test_an_updated_driver_needs_a_restart(self, error: str | None) -> None:
-        sentence = "The driver was updated: no GPU can be used until this machine is restarted."
-        sick = Gpu(uuid="GPU-aaaa", healthy=False, error=sentence)
+        trouble = gpu_trouble.of_driver(gpu_trouble.MISMATCH, "")
+        sick = Gpu(uuid="GPU-aaaa", healthy=False, error=trouble.sentence)
 
-        check = gpu.driver(look(GpuReport((sick,), 1, error=sentence if error else None, broken=bool(error))))
+        said = GpuReport((sick,), 1, error=trouble.sentence if error else None, broken=bool(error), trouble=trouble)
+        check = gpu.driver(look(said))
 
         assert (check.ok, str(check.remedy).startswith("Restart this machine")) == (False, True)
 
