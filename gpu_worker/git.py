@@ -18,6 +18,7 @@ from gpu_worker.deep_trees import files_below
 from gpu_worker.errors import JobFailed
 from gpu_worker.outages import Patience
 from gpu_worker.process_identity import ProcessIdentity
+from gpu_worker.tree_names import one_line
 
 FETCH_TIMEOUT_SECONDS = 900.0
 LFS_TIMEOUT_SECONDS = 4 * 3600.0  # models of tens of gigabytes over a home connection
@@ -153,8 +154,8 @@ class Git:
         return bytes(heard) if self.run(*arguments, read=take) == 0 else None
 
     def say(self, text: str) -> None:
-        """One line in the build log."""
-        self.around.output(f"{text}\n".encode())
+        """One line in the build log, whatever stands in *text*."""
+        self.around.output(f"{one_line(text)}\n".encode())
 
     def said(self, pattern: re.Pattern[bytes]) -> bool:
         """Whether the last command said that."""
@@ -167,10 +168,11 @@ class Git:
         """
         broken = BROKEN_OBJECT.search(self._last)
         if broken is not None:
-            return f"git refuses its object {broken['id'].decode()}: {broken['what'].decode(errors='replace')}"
+            what = one_line(broken["what"].decode(errors="replace"))
+            return f"git refuses its object {broken['id'].decode()}: {what}"
         lines = self._last.decode(errors="replace").strip().splitlines()
         telling = [line for line in lines if not (but and line.startswith(but))]
-        return telling[-1] if telling else "no reason given"
+        return one_line(telling[-1]) if telling else "no reason given"
 
     def stored_bytes(self, under: str = "") -> int:
         """What lies in the repository so far, or in this folder of it; unfinished downloads count."""

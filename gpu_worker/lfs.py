@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gpu_worker.disk import ensure_room
 from gpu_worker.errors import JobFailed
 from gpu_worker.git import LFS_TIMEOUT_SECONDS, OUTAGE, Git
 from gpu_worker.lfs_placing import Pointer, place
+from gpu_worker.lfs_pointers import POINTER_END, PointerText, read_pointer
 from gpu_worker.lfs_server import sizes_on_server
-from gpu_worker.source_limits import LARGEST_POINTER, LFS_FOLDER, MIB, Budget, Tree
+from gpu_worker.source_limits import LFS_FOLDER, MIB, Budget, Tree
+from gpu_worker.tree_names import shown
 
-_POINTER = re.compile(
-    rb"version https://(?:git-lfs|hawser)\.github\.com/spec/v1\n(?P<more>(?:.*\n)*?)"
-    rb"oid sha256:(?P<oid>[0-9a-f]{64})\nsize (?P<size>\d{1,18})\n"
-)
 BROKE_OFF = "the connection to the control plane broke off again and again."
 _MISSING = re.compile(rb"\[404\]|HTTP 404|does not exist|not found")
 
@@ -42,7 +40,7 @@ def pull_lfs(git: Git, revision: str, tree: Tree, budget: Budget) -> None:
     if git.run("lfs", "version", read=lambda data: None) != 0:
         raise JobFailed(
             "git_lfs_missing",
-            f"{pointers[0].path} is kept in Git LFS, and this worker has no git-lfs.",
+            f"{shown(pointers[0].path)} is kept in Git LFS, and this worker has no git-lfs.",
         )
     sizes = _proven(git, pointers)
     ensure_room(git.tree, written)
@@ -65,7 +63,7 @@ def _refuse_extended(pointers: list[Pointer]) -> None:
     """What passed a program of its author's before it became an object would have to pass it again, backwards."""
     for pointer in pointers:
         if pointer.extended:
-            raise JobFailed("source_failed", f"{pointer.path} needs an extension of Git LFS; workers have none.")
+            raise JobFailed("source_failed", f"{shown(pointer.path)} needs an extension of Git LFS; workers have none.")
 
 
 def _proven(git: Git, pointers: list[Pointer]) -> dict[str, int]:
@@ -78,15 +76,15 @@ def _proven(git: Git, pointers: list[Pointer]) -> dict[str, int]:
         if pointer.size != sizes[pointer.oid]:
             raise JobFailed(
                 "source_failed",
-                f"{pointer.path}: its Git LFS pointer tells a size of {pointer.size} bytes, and the object on the "
-                f"server has {sizes[pointer.oid]}.",
+                f"{shown(pointer.path)}: its Git LFS pointer tells a size of {pointer.size} bytes, and the object on "
+                f"the server has {sizes[pointer.oid]}.",
             )
     return sizes
 
 
 def _incomplete(left: list[Pointer], *, missing: bool, reason: str = "") -> JobFailed:
     first = left[0]
-    what = f"{first.path}" + (f" and {len(left) - 1} more" if len(left) > 1 else "")
+    what = shown(first.path) + (f" and {len(left) - 1} more" if len(left) > 1 else "")
     if missing:
         return JobFailed(
             "lfs_object_missing",
@@ -96,28 +94,34 @@ def _incomplete(left: list[Pointer], *, missing: bool, reason: str = "") -> JobF
     return JobFailed("source_failed", f"{what} could not be fetched from Git LFS: {reason}")
 
 
-def _pointers(git: Git, paths: Iterable[str]) -> list[Pointer]:
-    """The pointers among these files that .gitattributes says are LFS's; one that it does not mention is remarked."""
-    found = [pointer for path in paths if (pointer := _pointer(git.tree, path)) is not None]
+def _pointers(git: Git, paths: Sequence[str]) -> list[Pointer]:
+    """The pointers among these files that .gitattributes says are LFS's. What only looks like one is remarked."""
+    found = dict(_read(git.tree, paths))
     if not found:
         return []
     heard = git.answer("ls-files", "-z", "--", ":(attr:filter=lfs)", limit=64 * MIB)
-    tracked = set((heard or b"").decode(errors="surrogateescape").split("\0"))
-    for pointer in found:
-        if pointer.path not in tracked:
-            git.say(f"{pointer.path} looks like a Git LFS pointer, but no .gitattributes says so: it is left as it is.")
-    return [pointer for pointer in found if pointer.path in tracked]
+    tracked = set(os.fsdecode(heard or b"").split("\0"))
+    pointers = []
+    for path, text in found.items():
+        if isinstance(text, str):
+            if path in tracked:
+                git.say(f"{shown(path)} looks like a Git LFS pointer, but {text}: it is left as it is.")
+        elif path not in tracked:
+            git.say(f"{shown(path)} looks like a Git LFS pointer, but no .gitattributes says so: it is left as it is.")
+        else:
+            pointers.append(Pointer(path, text.oid, text.size, extended=text.extended))
+    return pointers
 
 
-def _pointer(tree: Path, path: str) -> Pointer | None:
-    try:
-        with open(tree / path, "rb", opener=_no_link) as content:
-            match = _POINTER.match(content.read(LARGEST_POINTER))
-    except OSError:
-        return None
-    if match is None:
-        return None
-    return Pointer(path, match["oid"].decode(), int(match["size"]), extended=b"ext-" in match["more"])
+def _read(tree: Path, paths: Sequence[str]) -> Iterator[tuple[str, PointerText | str]]:
+    for path in paths:
+        try:
+            with open(tree / path, "rb", opener=_no_link) as content:
+                text = read_pointer(content.read(POINTER_END))
+        except OSError:
+            continue
+        if text is not None:
+            yield path, text
 
 
 def _no_link(path: str, flags: int) -> int:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from gpu_worker.errors import JobFailed
+from gpu_worker.tree_names import shown
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ def _target(tree: Path, pointer: Pointer) -> Path:
     if not (reached and stat.S_ISREG(facts.st_mode) and facts.st_nlink == 1):
         raise JobFailed(
             "source_failed",
-            f"{pointer.path} is kept in Git LFS, and a link stands in its place or above it. Nothing is written there.",
+            f"{shown(pointer.path)} is kept in Git LFS, and a link stands in its place or above it. "
+            "Nothing is written there.",
         )
     return target
 

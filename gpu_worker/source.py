@@ -21,6 +21,7 @@ from gpu_worker.process_identity import ProcessIdentity
 from gpu_worker.protocol import Claim
 from gpu_worker.source_limits import Budget, SourceLimits, Tree
 from gpu_worker.submodules import DEEPEST, MOST, Submodule, submodules_of
+from gpu_worker.tree_names import shown
 from gpu_worker.within import is_within
 
 OWN_USER = "lease"
@@ -77,7 +78,7 @@ class _Fetch:
             raise JobFailed("submodule_refused", f"The repository has more than {MOST} submodules.")
         # The lease's id as user name asks for another repository than the job's own.
         git = self._git(directory, Access(one.address, self._claim.lease, self._claim.source_token))
-        git.say(f"Fetching the submodule {path} from {one.full_name} at {one.revision}")
+        git.say(f"Fetching the submodule {shown(path)} from {one.full_name} at {one.revision}")
         git.init()
         try:
             self._fetch_commit(git, one.revision, one.full_name)
@@ -85,10 +86,10 @@ class _Fetch:
             if failure.reason == "source_failed" and git.said(REFUSED):
                 raise JobFailed(
                     "submodule_refused",
-                    f"The submodule {path} cannot be read: {one.full_name} is missing, or somebody may push to "
+                    f"The submodule {shown(path)} cannot be read: {one.full_name} is missing, or somebody may push to "
                     f"{self._claim.owner}/{self._claim.repo} who may not read it.",
                 ) from failure
-            raise JobFailed(failure.reason, f"Submodule {path}: {failure.detail}") from failure
+            raise JobFailed(failure.reason, f"Submodule {shown(path)}: {failure.detail}") from failure
         self._check_out(git, one.revision, depth=depth, inside=path)
 
     def _check_out(self, git: Git, revision: str, *, depth: int, inside: str) -> None:
@@ -99,10 +100,12 @@ class _Fetch:
         for one in submodules_of(git, revision, tree.links):
             path = f"{inside}/{one.path}" if inside else one.path
             if depth >= DEEPEST:
-                raise JobFailed("submodule_refused", f"Submodules are nested more than {DEEPEST} deep at {path}.")
+                raise JobFailed(
+                    "submodule_refused", f"Submodules are nested more than {DEEPEST} deep at {shown(path)}."
+                )
             directory = git.tree / one.path
             if not is_within(directory, git.tree):  # git checks this too, at the checkout
-                raise JobFailed("submodule_refused", f"The submodule {path} would leave the repository.")
+                raise JobFailed("submodule_refused", f"The submodule {shown(path)} would leave the repository.")
             self._submodule(one, directory, depth=depth + 1, path=path)
 
     def _fetch_commit(self, git: Git, revision: str, full_name: str) -> None:
@@ -121,8 +124,10 @@ class _Fetch:
 
     def _gone(self, git: Git, revision: str, full_name: str) -> JobFailed:
         """A forced push took the commit away: the sentence names the newest one, where the server tells it."""
-        newest = (git.answer("ls-remote", "origin", "HEAD") or b"").split(b"\t")[0].decode(errors="replace")
-        then = f"; the newest is {newest}" if newest else ""
+        newest = re.search(
+            rb"^([0-9a-f]{40,64})\tHEAD$", git.answer("ls-remote", "origin", "HEAD") or b"", re.MULTILINE
+        )
+        then = f"; the newest is {newest[1].decode()}" if newest else ""
         return JobFailed("commit_gone", f"Commit {revision} no longer exists in {full_name}{then}.")
 
     def _git(self, tree: Path, access: Access) -> Git:

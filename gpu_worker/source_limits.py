@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gpu_worker.errors import JobFailed
 from gpu_worker.git import Git, GitTimeout
+from gpu_worker.lfs_pointers import SMALLEST_POINTER
 
 MIB = 1024 * 1024
 _LINE = re.compile(rb"(?P<mode>\d{6}) \w+ (?P<id>[0-9a-f]{40,64}) +(?P<size>\d+|-)\t(?P<path>(?s:.*))\Z")
@@ -15,8 +17,7 @@ _GITLINK, _FILES = b"160000", (b"100644", b"100755")
 # For git's list of a commit: seconds for a hundred thousand files. Only directories that hold each other and no file
 # make it longer, since files beyond the limit end it. No checkout comes before it, so that one needs no such limit.
 LIST_SECONDS = 120.0
-# Bytes of a Git LFS pointer: its three lines cannot be shorter, and the specification lets none be longer.
-SMALLEST_POINTER, LARGEST_POINTER = 120, 1024
+LARGEST_ALIKE = 4096  # bytes of a file that may look like a Git LFS pointer; a true one has fewer
 # Directories inside each other. Far more than anybody writes by hand, and less than what tools of a build can follow.
 DEEPEST_PATH = 200
 LFS_FOLDER = "lfs"  # of git-lfs in a repository
@@ -91,7 +92,7 @@ class Tree:
     size: int = 0
     links: list[Gitlink] = field(default_factory=list)
     small: list[str] = field(default_factory=list)
-    """Paths of the files that are as large as a Git LFS pointer."""
+    """Paths of the files that are as large as what may look like a Git LFS pointer."""
     _rest: bytes = b""
 
     @classmethod
@@ -119,7 +120,7 @@ class Tree:
                 continue  # a warning of git's own
             if match["path"].count(b"/") > DEEPEST_PATH:
                 raise _too_large(f"The repository has directories inside each other, more than {DEEPEST_PATH} deep")
-            path = match["path"].decode(errors="surrogateescape")
+            path = os.fsdecode(match["path"])
             if match["mode"] == _GITLINK:
                 self.budget.take_file(0)
                 self.links.append(Gitlink(path, match["id"].decode()))
@@ -127,7 +128,7 @@ class Tree:
             size = int(match["size"])
             self.size += size
             self.budget.take_file(size)
-            if match["mode"] in _FILES and SMALLEST_POINTER <= size <= LARGEST_POINTER:
+            if match["mode"] in _FILES and SMALLEST_POINTER <= size <= LARGEST_ALIKE:
                 self.small.append(path)
 
 

@@ -7,6 +7,7 @@ and neither should a build depend on a machine that the control plane's operator
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from gpu_worker.errors import JobFailed
 from gpu_worker.git import Git
 from gpu_worker.source_limits import Gitlink
+from gpu_worker.tree_names import shown
 
 DEEPEST = 5  # submodules of submodules; one that contains itself goes on for ever
 MOST = 100  # of one job
@@ -45,9 +47,9 @@ def submodules_of(git: Git, revision: str, links: list[Gitlink]) -> list[Submodu
     for link in links:
         entry = entries.get(link.path, {})
         if entry.get("update") == "none":
-            git.say(f"The submodule {link.path} stays empty, as .gitmodules says (update = none).")
+            git.say(f"The submodule {shown(link.path)} stays empty, as .gitmodules says (update = none).")
         elif "url" not in entry:
-            git.say(f"The submodule {link.path} stays empty: .gitmodules has no address for it.")
+            git.say(f"The submodule {shown(link.path)} stays empty: .gitmodules has no address for it.")
         else:
             wanted.append(_submodule(git.access.address, link, entry["url"]))
     return wanted
@@ -58,7 +60,7 @@ def _submodule(base: str, link: Gitlink, url: str) -> Submodule:
     if address is None:
         raise JobFailed(
             "submodule_refused",
-            f"The submodule {link.path} comes from {_shown(url)}, which is no repository of this server. "
+            f"The submodule {shown(link.path)} comes from {_shown(url)}, which is no repository of this server. "
             "Only those can be submodules here, by a relative address like ../library.git.",
         )
     full_name = "/".join(unquote(part) for part in address.removesuffix(".git").rsplit("/", 2)[1:])
@@ -99,7 +101,7 @@ def _entries(git: Git, revision: str) -> list[dict[str, str]]:
     """What .gitmodules of the commit says; read from the commit, so that a link in the tree changes nothing."""
     heard = git.answer("config", "--blob", f"{revision}:.gitmodules", "--null", "--list")
     entries: dict[str, dict[str, str]] = {}
-    for line in (heard or b"").decode(errors="surrogateescape").split("\0"):
+    for line in os.fsdecode(heard or b"").split("\0"):
         key, _, value = line.partition("\n")
         match = _KEY.match(key)
         if match is not None:
@@ -111,8 +113,8 @@ def _shown(url: str) -> str:
     """The address without what may be a password."""
     try:
         parts = urlsplit(url)
-        if parts.hostname is None:
-            return url[:200]
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()[:200]
+        if not parts.netloc:
+            return shown(url)
+        return shown(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl())
     except ValueError:
         return "an address that cannot be read"

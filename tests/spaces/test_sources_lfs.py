@@ -197,3 +197,59 @@ def test_objects_above_the_limit_are_not_fetched(server: str, app: Callable[...,
         "source_too_large",
         "The repository's 1 Git LFS objects have more than 2 MiB; that is the limit of this worker.",
     )
+
+
+def test_a_sentence_names_a_file_of_any_name_in_one_line(
+    server: str, app: Callable[..., Claimed], tmp_path: Path
+) -> None:
+    mine = app(**{"__gitattributes": ATTRIBUTES, r'"caf\351\n.bin"': POINTER})
+
+    reason, sentence = refusal(claim_of(mine, server), tmp_path / "source")
+
+    assert reason == "lfs_object_missing"
+    assert sentence.startswith(r'"caf\351\n.bin": in Git LFS, but the server does not have the object')
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        POINTER.replace("\n", "\r\n"),
+        POINTER.replace("\n", "\n\n") + "  \n",
+        POINTER.rstrip("\n"),
+        POINTER + " " * (1023 - len(POINTER)),
+        POINTER.replace("https://git-lfs.github.com/spec/v1", "http://git-media.io/v/2"),
+    ],
+    ids=["lines of Windows", "blanks", "no last line end", "1023 bytes", "the oldest version"],
+)
+def test_whatever_git_lfs_takes_for_a_pointer_is_one(
+    server: str, app: Callable[..., Claimed], tmp_path: Path, written: str
+) -> None:
+    mine = app(**{"__gitattributes": ATTRIBUTES, "a.bin": written})
+    keep_lfs(find_repository("alice", "app"))
+
+    fetch(claim_of(mine, server), tmp_path / "source")
+
+    assert (tmp_path / "source/a.bin").read_bytes() == POINTED
+
+
+def test_what_only_looks_like_a_pointer_is_left_and_told_with_the_reason(
+    server: str, app: Callable[..., Claimed], tmp_path: Path
+) -> None:
+    alike = {
+        "mark.bin": "\ufeff" + POINTER,
+        "large.bin": POINTER + " " * (1024 - len(POINTER)),
+        "blank.bin": POINTER.replace("\n", " \n"),
+        "text.bin": "version 2 of my model\n" + "x" * 100,
+        "notes.txt": "\ufeff" + POINTER,
+    }
+    mine = app(**{"__gitattributes": ATTRIBUTES, **alike})
+
+    log = fetch(claim_of(mine, server), tmp_path / "source")
+
+    remarks = [line for line in log.splitlines() if "looks like" in line]
+    assert remarks == [
+        "blank.bin looks like a Git LFS pointer, but its lines are not as git-lfs writes them: it is left as it is.",
+        "large.bin looks like a Git LFS pointer, but it has 1024 bytes or more: it is left as it is.",
+        "mark.bin looks like a Git LFS pointer, but it begins with a byte order mark: it is left as it is.",
+    ]
+    assert {name: (tmp_path / "source" / name).read_bytes().decode() for name in alike} == alike

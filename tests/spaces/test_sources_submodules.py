@@ -147,3 +147,33 @@ def test_a_link_that_nobody_gave_an_address_stays_empty_and_is_told(
     assert "The submodule mistake stays empty: .gitmodules has no address for it." in log
     assert "The submodule unwanted stays empty, as .gitmodules says (update = none)." in log
     assert list((tmp_path / "source/mistake").iterdir()) == []
+
+
+def test_a_submodule_of_any_name_comes_along_and_writes_no_line_of_the_log(
+    server: str, app: Callable[..., Claimed], tmp_path: Path
+) -> None:
+    revision = commit(make_repository("alice/library", files=None), {"lib.py": "1\n"})
+    entry = '[submodule "x"]\n\tpath = "a\\nFetching b"\n\turl = ../library\n'
+    mine = app(**{"__gitmodules": entry, r'"a\nFetching b"': Link(revision), r'"caf\351"': Link("1" * 40)})
+
+    log = fetch(claim_of(mine, server), tmp_path / "source").splitlines()
+
+    assert (tmp_path / "source/a\nFetching b/lib.py").read_text() == "1\n"
+    assert rf'Fetching the submodule "a\nFetching b" from alice/library at {revision}' in log
+    assert r'The submodule "caf\351" stays empty: .gitmodules has no address for it.' in log
+    assert (tmp_path / "source/caf\udce9").is_dir()
+
+
+@pytest.mark.parametrize("path", [r"a\n\033[1m", r"caf\351"])
+def test_a_sentence_names_a_submodule_of_any_name_in_one_line(
+    server: str, app: Callable[..., Claimed], tmp_path: Path, path: str
+) -> None:
+    name = path.encode().decode("unicode_escape").encode("latin-1")
+    # git's own settings file knows fewer escapes than its lists, and takes these bytes as they are
+    entry = b'[submodule "x"]\n\tpath = "' + name.replace(b"\n", b"\\n") + b'"\n\turl = https://git.example/x\n'
+    mine = app(**{"__gitmodules": entry, f'"{path}"': Link("1" * 40)})
+
+    reason, sentence = refusal(claim_of(mine, server), tmp_path / "source")
+
+    assert reason == "submodule_refused"
+    assert sentence.startswith(f'The submodule "{path}" comes from https://git.example/x, which is no repository')

@@ -21,7 +21,10 @@ class Link:
 
 
 def commit_tree(row: LocalRepository, tree: Mapping[str, object]) -> str:
-    """Make the default branch consist of *tree* (texts, Links and further trees by name); return the commit."""
+    """Make the default branch consist of *tree*; return the commit.
+
+    It has texts, bytes, Links and further trees by name; names in double quotes are read as git quotes them.
+    """
     directory = repository_directory(row.pk)
     root = _write_tree(row, tree)
     commit = run_git(directory, ["commit-tree", root, "-m", "A change"], extra=WHO).decode().strip()
@@ -39,6 +42,7 @@ def _write_tree(row: LocalRepository, tree: Mapping[str, object]) -> str:
             case Mapping():
                 lines.append(f"040000 tree {_write_tree(row, what)}\t{name}")
             case _:
-                blob = run_git(directory, ["hash-object", "-w", "--stdin"], stdin=str(what).encode()).decode().strip()
+                content = what if isinstance(what, bytes) else str(what).encode()
+                blob = run_git(directory, ["hash-object", "-w", "--stdin"], stdin=content).decode().strip()
                 lines.append(f"100644 blob {blob}\t{name}")
     return run_git(directory, ["mktree", "--missing"], stdin="\n".join(lines).encode() + b"\n").decode().strip()

@@ -1,0 +1,88 @@
+"""Names in a repository are bytes: any that Linux takes is built, and none writes a line of a log or a sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from gpu_worker.tree_names import one_line, shown
+from tests.gpu_worker.builds import Build, claim, image_content, write
+from tests.gpu_worker.control_plane import ControlPlane
+from tests.gpu_worker.test_source import claim_of, fetch
+from tests.gpu_worker.worker import make_repository
+
+ODD = [
+    b"caf\xe9.txt",
+    b"dir\xff/caf\xe9",
+    b"two\nlines",
+    b"red\x1b[31m",
+    b"back\rwards",
+    b'"quoted"',
+    b"\xe2\x80\xaeturned",
+]
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'1' * 64}\nsize 12\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "for_people"),
+    [
+        (b"models/a b.bin", "models/a b.bin"),
+        ("模型/é.bin".encode(), "模型/é.bin"),
+        ("👩‍🔬.png".encode(), "👩‍🔬.png"),
+        (b"caf\xe9.txt", r'"caf\351.txt"'),
+        (b"a\nFetching b", r'"a\nFetching b"'),
+        (b"\r\x1b[2K\x7f", r'"\r\033[2K\177"'),
+        (b'say "a\\b"', r'"say \"a\\b\""'),
+        ("\u202etxt.exe".encode(), r'"\342\200\256txt.exe"'),
+        ("line\u2028line".encode(), r'"line\342\200\250line"'),
+        (b"a" * 300 + b"\n", '"' + "a" * 100 + "…" + "a" * 99 + r'\n"'),
+    ],
+)
+def test_a_name_is_shown_in_one_line_as_git_would_quote_it(name: bytes, for_people: str) -> None:
+    assert shown(os.fsdecode(name)) == for_people
+
+
+def test_what_a_program_says_of_a_name_stays_one_line_and_can_be_sent() -> None:
+    said = one_line("cannot read 'caf\udce9\n\x1b[1m\0' \ud800")
+
+    assert said == r"cannot read 'caf\351\n\033[1m\000' \355\240\200"
+    assert json.loads(json.dumps(said).encode()).encode().decode() == said
+
+
+def test_files_of_every_name_arrive(plane: ControlPlane, tmp_path: Path) -> None:
+    revision = make_repository(plane.git_root, "odd", {os.fsdecode(name): "content" for name in ODD})
+
+    fetch(claim_of(plane, "odd", revision), tmp_path / "source")
+
+    source = os.fsencode(tmp_path / "source")
+    assert {name for name in ODD if os.path.isfile(os.path.join(source, name))} == set(ODD)
+
+
+def test_a_remark_about_a_file_is_one_line_that_names_it(plane: ControlPlane, tmp_path: Path) -> None:
+    names = [b"caf\xe9", b"a\nThe control plane says: all is well"]
+    revision = make_repository(plane.git_root, "odd", {os.fsdecode(name): POINTER for name in names})
+
+    lines = fetch(claim_of(plane, "odd", revision), tmp_path / "source").splitlines()
+
+    remark = "looks like a Git LFS pointer, but no .gitattributes says so: it is left as it is."
+    assert sorted(line for line in lines if "looks like" in line) == [
+        rf'"a\nThe control plane says: all is well" {remark}',
+        rf'"caf\351" {remark}',
+    ]
+    assert not any(line.startswith("The control plane says") for line in lines)
+
+
+@pytest.mark.docker
+def test_an_image_has_files_of_every_name(tmp_path: Path) -> None:
+    dockerfile = "FROM scratch\nCOPY . /app/\n"
+    source = write(tmp_path / "source", {**{os.fsdecode(name): "content" for name in ODD}, "Dockerfile": dockerfile})
+    build = Build(claim(), source)
+    try:
+        there = {os.fsencode(name) for name, _ in image_content(build.run())}
+    finally:
+        build.forget()
+
+    assert {b"app/" + name for name in ODD} <= there
