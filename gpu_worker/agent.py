@@ -288,6 +288,8 @@ class _Agent:
             no_gpu_jobs=None if picture is None else picture.quiet,
             control_plane=self._config.url,
             gateway_trouble=self._gateway.trouble,
+            gateway_called=self._link.gateway_called,
+            gateway_detail=self._link.gateway_detail,
             ended=None if self._final is None else str(self._final),
         )
         try:

@@ -72,6 +72,8 @@ def status(config: WorkerConfig, arguments: Namespace) -> Answer:
         "problem": told.problem if told else None,
         "standing": told.standing if told else None,
         "gateway": told.gateway if told else None,
+        "gateway_address": told.gateway_address if told else None,
+        "gateway_because": told.gateway_detail if told else None,
         "gateway_trouble": told.gateway_trouble if told else None,
         "takes_no_jobs_because": told.paused if told else None,
         "takes_no_gpu_jobs_because": told.no_gpu_jobs if told else None,
@@ -88,7 +90,7 @@ def status(config: WorkerConfig, arguments: Namespace) -> Answer:
             if config.url and config.url != control_plane
             else []
         ),
-        *([f"Gateway: {told.gateway_url or 'address set by an operator'}: {_gateway(told)}"] if told else []),
+        *([f"Gateway: {told.gateway_address or 'no address'}: {_gateway(told)}"] if told else []),
         *([pause.sentence()] if pause else []),
         *([f"Takes no jobs: {told.paused}"] if told and told.paused and not pause else []),
         *([f"Takes no GPU jobs: {told.no_gpu_jobs}"] if told and told.no_gpu_jobs else []),
@@ -142,8 +144,7 @@ def _ended(config: WorkerConfig, credential: Credential | None, last: SelfReport
 def _gateway(told: SelfReport) -> str:
     if told.gateway_trouble is not None:
         return told.gateway_trouble
-    return (
-        "the control plane has not looked yet"
-        if told.gateway is None
-        else GATEWAY_WORDS.get(told.gateway, told.gateway)
-    )
+    seen = told.gateway_detail or GATEWAY_WORDS.get(told.gateway or "", "the control plane has not looked yet")
+    if told.gateway_called and told.gateway_url not in (None, told.gateway_called) and not told.gateway_detail:
+        seen += f". It does not call {told.gateway_url}, which this worker proposes"
+    return seen

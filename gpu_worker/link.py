@@ -46,6 +46,8 @@ class Link:
         self.intervals: Intervals = DEFAULT_INTERVALS
         self.standing = "open"
         self.gateway: str | None = None
+        self.gateway_called: str | None = None
+        self.gateway_detail: str | None = None
         self.contact_at = 0.0
         """Monotonic time of the last answer; 0: none yet."""
         self.instructions: dict[str, Instruction] = {}
@@ -130,11 +132,13 @@ class Link:
     def _take(self, desired: Desired, asked_at: float) -> None:
         if desired.gateway not in (None, self.gateway):
             logger.info(
-                "gateway seen by the control plane", extra={"action": "gateway_state", "state": desired.gateway}
+                "gateway seen by the control plane",
+                extra={"action": "gateway_state", "state": desired.gateway, "why": desired.gateway_detail},
             )
         if desired.standing != self.standing:
             logger.info("standing changed", extra={"action": "standing", "standing": desired.standing})
         self.intervals, self.standing, self.gateway = desired.intervals, desired.standing, desired.gateway
+        self.gateway_called, self.gateway_detail = desired.gateway_url, desired.gateway_detail
         self.instructions = {one.lease: one for one in desired.leases}
         self.contact_at = time.monotonic()
         self._holdings.obey(desired.leases, asked_at=asked_at)

@@ -193,6 +193,10 @@ class Desired:
     gateway: str | None
     leases: tuple[Instruction, ...]
     session: int | None = None
+    gateway_url: str | None = None
+    """The address that the control plane calls, which may be another than we proposed."""
+    gateway_detail: str | None = None
+    """Why the gateway does not serve."""
 
     @classmethod
     def read(cls, message: object) -> Desired:
@@ -202,6 +206,8 @@ class Desired:
             standing=fields.text("standing"),
             gateway=fields.optional_text("gateway"),
             session=fields.optional_integer("session"),
+            gateway_url=fields.optional_text("gateway_url"),
+            gateway_detail=fields.optional_text("gateway_detail"),
             leases=tuple(Instruction.read(item) for item in fields.objects("leases")),
         )
 

@@ -36,8 +36,17 @@ class SelfReport:
     """The address that all this was found at; the settings may name another by now."""
     gateway_trouble: str | None = None
     """Why the gateway does not listen yet."""
+    gateway_called: str | None = None
+    """The address that the control plane calls; None: none is approved, or it does not say."""
+    gateway_detail: str | None = None
+    """Why the gateway does not serve, in the control plane's words."""
     ended: str | None = None
     """The final answer that ended this process, as a sentence."""
+
+    @property
+    def gateway_address(self) -> str | None:
+        """Where the gateway is for the control plane, or would be once it is approved."""
+        return self.gateway_called or self.gateway_url
 
 
 class SelfReportFile:

@@ -27,6 +27,7 @@ GATEWAY_REMEDIES = {
     "timeout": "Open that port in this machine's firewall, for the control plane only.",
     "proposed": "Ask an operator to approve the address (admin, Workers), or to issue the token with --gateway.",
 }
+NO_ADDRESS = "Set WORKER_PUBLIC_URL to this machine's address as the control plane reaches it, and restart the worker."
 
 
 def verify_live(config: WorkerConfig) -> list[DoctorCheck]:
@@ -113,8 +114,8 @@ def gateway_as_told(report: SelfReport) -> DoctorCheck:
         remedy = "It tries again by itself. Does this machine have that address, and is the port free (ss -ltnp)?"
         return DoctorCheck(name, False, report.gateway_trouble, remedy)
     if seen == "ok":
-        return DoctorCheck(name, True, f"the control plane reaches {report.gateway_url or 'it'}")
-    if seen is None:
+        return DoctorCheck(name, True, f"the control plane reaches {report.gateway_address or 'it'}")
+    if seen is None and report.gateway_detail is None:
         return DoctorCheck(name, None, "the control plane has not looked yet; it does every minute")
-    detail = f"the control plane called {report.gateway_url or 'it'}: {seen}"
-    return DoctorCheck(name, False, detail, GATEWAY_REMEDIES.get(seen))
+    detail = report.gateway_detail or f"the control plane called {report.gateway_address or 'it'}: {seen}"
+    return DoctorCheck(name, False, detail, GATEWAY_REMEDIES.get(seen or "", NO_ADDRESS))

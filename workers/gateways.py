@@ -92,6 +92,16 @@ def on_the_wire(worker: Worker) -> str | None:
     return None if worker.gateway_status == Worker.Gateway.UNKNOWN else str(worker.gateway_status)
 
 
+def because(worker: Worker) -> str | None:
+    """Why the worker's gateway does not serve, in a sentence for its owner; None: it does, or nobody has looked yet."""
+    if worker.gateway_proposed_url:
+        waits = f"{worker.gateway_proposed_url} waits until an operator approves it."
+        return f"{waits} Until then {worker.gateway_url} counts." if worker.gateway_url else waits
+    if not worker.gateway_url and worker.gateway_status == Worker.Gateway.UNKNOWN:
+        return "This worker has no gateway address: set WORKER_PUBLIC_URL on it."
+    return None if worker.gateway_status == Worker.Gateway.OK else worker.gateway_detail or None
+
+
 def _refusal(address: str, *, local: bool) -> str:
     """Why a worker may not propose this address, or "". An operator's own --gateway is not asked this."""
     parts = urlsplit(address)

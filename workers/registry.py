@@ -48,6 +48,10 @@ class Answer:
     standing: str
     gateway: str | None
     leases: Sequence[lifecycle.Instruction]
+    gateway_url: str | None = None
+    """The address that we call."""
+    gateway_detail: str | None = None
+    """Why it does not serve."""
 
 
 def register(worker_id: uuid.UUID, registration: Registration) -> Answer:
@@ -217,6 +221,8 @@ def _answer(worker: Worker, instructions: Sequence[lifecycle.Instruction]) -> An
         standing=worker.scheduling,
         gateway=gateways.on_the_wire(worker),
         leases=held.as_asked(worker, instructions),
+        gateway_url=worker.gateway_url or None,
+        gateway_detail=gateways.because(worker),
     )
 
 

@@ -72,7 +72,9 @@ class ControlPlane:
         self.session = 0
         self.sessions_opened = 0
         self.standing = "open"
-        self.gateway = "ok"
+        self.gateway: str | None = "ok"
+        self.gateway_words: dict[str, str | None] = {}
+        """What else is told of it: gateway_url, gateway_detail."""
         self.queue: list[dict[str, Any]] = []
         self.leases: dict[str, Lease] = {}
         self.claims: dict[str, str] = {}
@@ -228,7 +230,8 @@ class ControlPlane:
                     "runtime_token": _token("runtime", lease.id),
                 }
             )  # fmt: skip
-        return {"intervals": self.intervals, "standing": self.standing, "gateway": self.gateway, "leases": leases}
+        return {"intervals": self.intervals, "standing": self.standing, "gateway": self.gateway,
+                **self.gateway_words, "leases": leases}  # fmt: skip
 
     def claim(self, key: str, body: dict[str, Any]) -> tuple[int, dict[str, Any] | None]:
         if key in self.claims:

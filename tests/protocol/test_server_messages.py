@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -168,8 +169,8 @@ def with_wire_names(body: Any) -> Any:
         for lease in body["leases"]:
             facts = dict(lease)
             leases.append(Instruction(lease_id=facts.pop("lease"), **facts))
-        answer = {"gateway": None, "session": None, **body, "leases": leases}
-        return Answer(**{name: answer[name] for name in ("session", "intervals", "standing", "gateway", "leases")})
+        answer = {"gateway": None, "session": None, "gateway_url": None, "gateway_detail": None, **body}
+        return Answer(**{**{field.name: answer[field.name] for field in fields(Answer)}, "leases": leases})
     if "requirements" in body:
         optional = ("artifacts_url", "sdk", "app_file", "sdk_version", "python_version", "startup_timeout_s")
         body = {**dict.fromkeys(optional), **body}

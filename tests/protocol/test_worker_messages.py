@@ -92,6 +92,7 @@ def test_the_worker_reads_the_answer_to_register(body: dict[str, Any]) -> None:
 def test_the_worker_reads_the_answer_to_a_heartbeat(body: dict[str, Any]) -> None:
     read = protocol.Desired.read(body)
 
+    assert (read.gateway_url, read.gateway_detail) == (body.get("gateway_url"), body.get("gateway_detail"))
     assert [one.want for one in read.leases] == [one["want"] for one in body["leases"]]
     assert [one.next_seq for one in read.leases] == [one.get("next_seq") for one in body["leases"]]
 

@@ -158,6 +158,8 @@ class HeartbeatOut(Shared):
     intervals = IntervalsOut()
     standing = serializers.ChoiceField(choices=Worker.Scheduling.values)
     gateway = serializers.ChoiceField(choices=["ok", "refused", "timeout", "proposed"], allow_null=True)
+    gateway_url = serializers.CharField(allow_null=True)
+    gateway_detail = serializers.CharField(allow_null=True)
     leases = InstructionOut(many=True)
 
 
