@@ -28,6 +28,11 @@ WHOLE_SHARE = 0.90
 BYTES_PER_MIB = 1024 * 1024
 BYTES_PER_SOLD_GB = 1_000_000_000  # a topic "vram-24gb" means a card sold as 24 GB
 
+# What stands for the name of a process where it is none: a container of a lease that nobody here knows, and memory that
+# a lease which is over has left behind. Whoever shows them to people translates them (`spaces.waiting_words`).
+ON_HOLD = "a container on hold"
+LEFT_BEHIND = "an app that has ended"
+
 
 @dataclass(frozen=True)
 class Held:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from jobs.vram import LEFT_BEHIND, ON_HOLD
 from spaces.durations import needed_memory
 
 if TYPE_CHECKING:
@@ -176,6 +178,19 @@ def holders(names: list[str], *, hidden: int) -> str:
     if hidden:
         said.append(ngettext("a Space you cannot see", "%(count)d Spaces you cannot see", hidden) % {"count": hidden})
     return ", ".join(said)
+
+
+NOT_PROCESSES: Mapping[str, _StrPromise] = {
+    ON_HOLD: gettext_lazy("a container on hold"),
+    LEFT_BEHIND: gettext_lazy("an app that has ended"),
+}
+
+
+def process(pid: int, name: str) -> str:
+    """Return who uses a GPU that is not ours, as operators read it. `pid` 0: it is no process that anybody listed."""
+    if pid:
+        return _("%(name)s, pid %(pid)d") % {"name": name, "pid": pid}
+    return str(NOT_PROCESSES.get(name, name))
 
 
 def _filled(sentences: Mapping[str, _StrPromise], code: str, facts: Mapping[str, object]) -> str | None:

@@ -136,7 +136,7 @@ def _gpu_row(reason: WorkerReason, refusal: GpuRefusal, reader: Reader) -> Row:
     if not sentence:  # a code that is not known here
         sentence = (refusal.sentence if reader.operator else words.gpu_refusal("not_now")) or ""
     if refusal.code == "gpu_foreign_use" and reader.operator and gpu.foreign:
-        names = ", ".join(f"{name}, pid {pid}" if pid else name for pid, name, _mib in gpu.foreign[:3])
+        names = ", ".join(words.process(pid, name) for pid, name, _mib in gpu.foreign[:3])
         sentence = f"{sentence} ({names})"
     if refusal.code == "gpu_unhealthy" and reader.operator and gpu.error:
         sentence = f"{sentence} ({gpu.error})"

@@ -26,6 +26,7 @@ from spaces.waiting_words import STANDINGS as STANDINGS
 from spaces.waiting_words import WORKER_REFUSALS as WORKER_REFUSALS
 from spaces.waiting_words import gpu_refusal as gpu_refusal
 from spaces.waiting_words import holders as holders
+from spaces.waiting_words import process as process
 from spaces.waiting_words import standing as standing
 from spaces.waiting_words import waiting as waiting
 from spaces.waiting_words import waiting_short as waiting_short

@@ -29,8 +29,8 @@ from workers import enrollment, refusals, standing
 from workers.api.authentication import address_of
 from workers.errors import WorkerError
 from workers.gpu_admin import GpuInline
-from workers.held_admin import remove_held
 from workers.inventory import drain_of, left_on
+from workers.lease_admin import FREE_GPU, REMOVE_HELD, lease_action
 from workers.models import EnrollmentToken, Worker
 
 
@@ -161,7 +161,7 @@ class WorkerAdmin(admin.ModelAdmin[Worker]):
     search_fields = ("name", "hostname", "gateway_url", "id")
     ordering = ("name",)
     inlines = (GpuInline,)
-    actions = (*(_action(name) for name in ACTS), remove_held)
+    actions = (*(_action(name) for name in ACTS), lease_action(REMOVE_HELD), lease_action(FREE_GPU))
     editable = ("expected_online",)
     hidden = ("credential_hash",)
 

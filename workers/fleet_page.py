@@ -18,12 +18,13 @@ from jobs.models import Job
 from spaces import words
 from spaces.durations import gigabytes, rough
 from spaces.why import Reader
-from workers import held, refusals
+from workers import refusals, unreleased
 from workers.gpu_rows import GpuRow, gone_since, gpu_row
 from workers.held import Held
 from workers.models import Gpu, Worker
 from workers.offers import gateway_sentence
 from workers.overview import Fleet, WorkerLine
+from workers.unreleased import Unreleased
 
 PIPS_DRAWN = 12  # more slots than this are told as a number only
 LOW_DISK_MIB = 5 * 1024
@@ -233,7 +234,7 @@ def _operators_remarks(line: WorkerLine) -> list[str]:
         # Neither good nor bad is worth a line only where somebody could do something about it.
         if check.get("ok") is False or (check.get("ok") is None and check.get("remedy")):
             remarks.append(_doctors_remark(check))
-    remarks += [sentence for _lease, sentence in held.reasons(worker)]
+    remarks += [_unreleased(one) for one in unreleased.on(worker)]
     if worker.driver_gpu_count is not None and worker.driver_gpu_count > sum(gpu.row.present for gpu in line.gpus):
         remarks.append(_("The driver counts %(count)d GPUs, fewer are listed.") % {"count": worker.driver_gpu_count})
     remarks += [_gone(row) for row in line.gone]
@@ -256,6 +257,12 @@ def _gone(row: Gpu) -> str:
     """A card that is not in the machine any more, or fell off its bus."""
     since = "" if row.reported_at is None else gone_since(row.reported_at)
     return f"{words.gpu_name(row.index, row.model)}: {words.gpu_refusal('gpu_gone')} {since}".rstrip()
+
+
+def _unreleased(one: Unreleased) -> str:
+    """What the worker says of the memory, and whether the GPU may be given in spite of it."""
+    freed = _("An operator has freed the GPU: what is still used there counts as use by others.")
+    return f"{one.reason} {freed}" if one.freed else one.reason
 
 
 def _on_hold(one: Held) -> str:

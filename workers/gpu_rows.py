@@ -17,7 +17,6 @@ from spaces.bars import Segment, foreign_to_show_mib, segments
 from spaces.durations import gigabytes
 from spaces.why import Reader
 from workers.models import Gpu
-from workers.offers import ON_HOLD
 from workers.overview import GpuLine
 
 HOT_CELSIUS = 83  # consumer cards slow down around here
@@ -130,13 +129,7 @@ def _foreign(offer: GpuOffer, reader: Reader) -> str:
         return _("%(size)s, by no process that is listed") % {"size": size}
     if not reader.operator:
         return size
-    return f"{size}: " + ", ".join(_process(pid, name) for pid, name, _mib in offer.foreign[:PROCESSES_NAMED])
-
-
-def _process(pid: int, name: str) -> str:
-    if pid:
-        return _("%(name)s, pid %(pid)d") % {"name": name, "pid": pid}
-    return _("a container on hold") if name == ON_HOLD else name
+    return f"{size}: " + ", ".join(words.process(pid, name) for pid, name, _mib in offer.foreign[:PROCESSES_NAMED])
 
 
 def _free(offer: GpuOffer) -> str:

@@ -21,7 +21,7 @@ from jobs import audit, notices
 from jobs.audit import Actor
 from jobs.lifecycle import Instruction
 from jobs.models import Lease
-from workers import standing
+from workers import standing, unreleased
 from workers.errors import WrongStanding
 from workers.models import Gpu, Worker
 from workers.reports import HoldReport
@@ -92,31 +92,37 @@ def as_asked(worker: Worker, instructions: Sequence[Instruction]) -> list[Instru
     ]
 
 
-def facts_of(holds: Iterable[HoldReport], unknown: Collection[str]) -> dict[str, dict[str, Any]]:
+def facts_of(
+    holds: Iterable[HoldReport], unknown: Collection[str], freed: Collection[str] = ()
+) -> dict[str, dict[str, Any]]:
     """What is kept of a report's leases: kind and GPUs of the `unknown` ones, and any reason why one is still held.
 
-    What we know of our own leases is in their rows, so a worker without troubles costs no write.
+    What we know of our own leases is in their rows, so a worker without troubles costs no write. `freed`: those whose
+    GPUs an operator has freed, which is remembered as long as they are listed.
     """
     kept = {}
     for hold in holds:
-        lease, facts = str(hold.lease), {}
+        lease = str(hold.lease)
+        facts: dict[str, Any] = {}
         if lease in unknown and (hold.kind or hold.gpus):
             facts = {"kind": hold.kind or "gpu", "gpus": sorted(hold.gpus or [])}
         if hold.reason:
             facts["reason"] = hold.reason
+        if lease in freed:
+            facts["freed"] = True
         if facts:
             kept[lease] = facts
     return kept
 
 
-def reasons(worker: Worker) -> list[tuple[str, str]]:
-    """Lease and sentence of what it still has for a reason of its own: memory of a GPU that is not released."""
-    return [(lease, facts["reason"]) for lease, facts in sorted(worker.hold_facts.items()) if "reason" in facts]
-
-
 def gpus_on_hold(worker: Worker) -> set[str]:
     """The UUIDs of the GPUs that its containers on hold were given, as far as the worker says so."""
-    return {uuid for lease in worker.foreign_leases for uuid in worker.hold_facts.get(lease, {}).get("gpus", ())}
+    return {uuid for lease in taking_places(worker) for uuid in worker.hold_facts.get(lease, {}).get("gpus", ())}
+
+
+def taking_places(worker: Worker) -> set[str]:
+    """The leases of its containers on hold, less those whose GPUs an operator has freed: of them, no app is left."""
+    return set(worker.foreign_leases) - unreleased.freed(worker)
 
 
 def of_gpus(worker: Worker, seen: Collection[str]) -> set[str]:
@@ -124,7 +130,7 @@ def of_gpus(worker: Worker, seen: Collection[str]) -> set[str]:
 
     By what the worker says of them; where it says nothing (an older one), those that are `seen` on a GPU.
     """
-    said = {lease: worker.hold_facts.get(lease, {}).get("kind") for lease in worker.foreign_leases}
+    said = {lease: worker.hold_facts.get(lease, {}).get("kind") for lease in taking_places(worker)}
     return {lease for lease, kind in said.items() if (lease in seen if kind is None else kind == "gpu")}
 
 

@@ -2,6 +2,7 @@
 
 Draining is complete when the worker's inventory is empty: no lease on our books that it has not cleared (containers
 that still stop included), and no container in its own last report (of leases that are over, or that nobody here knows).
+GPU memory that an operator waits for no longer is no container.
 A worker that is not heard, whose engine does not answer, or whose reports are refused, is not known to be empty.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from django.conf import settings
 
 from jobs.models import Lease
+from workers import unreleased
 from workers.models import Worker
 
 REMOVING = "removing"  # the right to run it has ended; the worker was told to remove it
@@ -83,7 +85,7 @@ def left_on(workers: Iterable[Worker]) -> dict[uuid.UUID, list[Left]]:
     for lease in uncleared.select_related("job").order_by("acquired_at"):
         found[lease.worker_id].append(_of_lease(lease))
         on_the_books.add(str(lease.pk))
-    besides = {worker.pk: [pk for pk in worker.inventory or [] if pk not in on_the_books] for worker in workers}
+    besides = {worker.pk: _only_reported(worker, on_the_books) for worker in workers}
     if any(besides.values()):
         over = Lease.objects.filter(pk__in=[pk for ids in besides.values() for pk in ids]).select_related("job")
         names = {str(lease.pk): f"{lease.job.owner}/{lease.job.repo}" for lease in over}
@@ -93,6 +95,12 @@ def left_on(workers: Iterable[Worker]) -> dict[uuid.UUID, list[Left]]:
                 for pk in ids
             ]
     return found
+
+
+def _only_reported(worker: Worker, on_the_books: Collection[str]) -> list[str]:
+    """What the worker lists and our books do not; memory that an operator waits for no longer is not counted."""
+    freed = unreleased.freed(worker)
+    return [lease for lease in worker.inventory or [] if lease not in on_the_books and lease not in freed]
 
 
 def _of_lease(lease: Lease) -> Left:

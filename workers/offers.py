@@ -16,14 +16,13 @@ from jobs import books
 from jobs.books import Books
 from jobs.models import Requirement
 from jobs.scheduling import GpuOffer, Held, WorkerOffer
-from workers import held, refusals
+from jobs.vram import LEFT_BEHIND, ON_HOLD
+from workers import held, refusals, unreleased
 from workers.models import GOOD_REPORTS, Gpu, Worker
 
 # What a worker says of itself where nobody can tell which of its processes uses how much of a GPU: Windows drives the
 # card (WSL2), or the worker does not see the processes of the machine.
 _UNMEASURABLE = frozenset({"wsl2", "no_host_pids"})
-# What stands for the name of a process where it is a container of ours that nobody here knows.
-ON_HOLD = "a container on hold"
 
 
 def offers_for(worker_ids: list[uuid.UUID] | None, *, rows: Sequence[Worker] | None = None) -> list[WorkerOffer]:
@@ -63,7 +62,7 @@ def _offer(worker: Worker, gpus: Iterable[GpuOffer], entries: Books, on_gpus: se
     A container on hold takes a place too, as the worker counts: of a GPU job where it was given a GPU, or uses one.
     """
     online = worker.is_online(now=entries.now, up_since=entries.up_since)
-    strays, using = set(worker.foreign_leases), held.of_gpus(worker, on_gpus)
+    strays, using = held.taking_places(worker), held.of_gpus(worker, on_gpus)
     taken = Counter({kind: entries.taken[worker.pk, kind] for kind in Requirement.Kind})
     taken += Counter({Requirement.Kind.GPU: len(using), Requirement.Kind.CPU: len(strays - using)})
     return WorkerOffer(
@@ -182,7 +181,7 @@ def _lock_cards(uuids: Sequence[str]) -> None:
 
 def _gpu_offer(gpu: Gpu, worker: Worker, card: _Card) -> GpuOffer:
     last = card.reporters[-1].worker if card.reporters else worker
-    foreign = _foreign(gpu, card.held)
+    foreign = _foreign(gpu, worker, card.held)
     uses = (entry.get("mib") for entry in (*gpu.ours, *gpu.foreign))
     return GpuOffer(
         gpu_id=gpu.pk,
@@ -209,12 +208,17 @@ def _gpu_offer(gpu: Gpu, worker: Worker, card: _Card) -> GpuOffer:
     )
 
 
-def _foreign(gpu: Gpu, held: Sequence[Held]) -> tuple[tuple[int, str, int], ...]:
+def _foreign(gpu: Gpu, worker: Worker, held: Sequence[Held]) -> tuple[tuple[int, str, int], ...]:
     """Whose use is not ours: other processes, and containers of leases for which nothing is reserved there.
 
-    Such a lease is one that this control plane does not know (a restored database): its container is on hold.
+    Such a lease is one that this control plane does not know (a restored database): its container is on hold. Or it
+    is over, and an operator has freed its GPUs although the memory is not released.
     """
-    reserved = {str(each.lease_id) for each in held}
+    reserved, over = {str(each.lease_id) for each in held}, unreleased.freed(worker)
     others = [(entry.get("pid") or 0, entry.get("name") or "a process", entry.get("mib") or 0) for entry in gpu.foreign]
-    strays = [entry.get("mib") or 0 for entry in gpu.ours if entry.get("lease") not in reserved]
-    return (*others, *((0, ON_HOLD, mib) for mib in strays))
+    strays = [
+        (0, LEFT_BEHIND if entry.get("lease") in over else ON_HOLD, entry.get("mib") or 0)
+        for entry in gpu.ours
+        if entry.get("lease") not in reserved
+    ]
+    return (*others, *strays)

@@ -11,7 +11,7 @@ from jobs import offers, vram
 from jobs.clock import now_and_up_since
 from jobs.scheduling import GpuOffer
 from jobs.switch import remote_workers_enabled
-from workers import held, refusals
+from workers import held, refusals, unreleased
 from workers.held import Held
 from workers.inventory import Drain, Left, drain_of, left_on
 from workers.models import Gpu, Worker
@@ -155,7 +155,7 @@ def as_json(line: WorkerLine, *, now: datetime) -> dict[str, Any]:
         "jobs": line.jobs,
         "drain": None if line.drain is None else line.drain.as_json(),
         "held": [one.as_json() for one in line.held],
-        "not_released": [{"lease": lease, "reason": reason} for lease, reason in held.reasons(worker)],
+        "not_released": [one.as_json() for one in unreleased.on(worker)],
         "max_jobs": {"gpu": worker.max_gpu_jobs, "cpu": worker.max_cpu_jobs},
         "gateway": {
             "url": worker.gateway_url,

@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from jobs import lifecycle, notices
 from jobs.errors import SupersededSession
 from jobs.sessions import MOST_AHEAD, is_current
-from workers import credentials, gateways, gpus, held, refusals
+from workers import credentials, gateways, gpus, held, refusals, unreleased
 from workers.errors import CredentialRevoked, NotYourWorker
 from workers.intervals import Intervals, intervals
 from workers.models import Worker
@@ -185,7 +185,7 @@ def _inventory(
     return {
         "inventory": sorted({str(hold.lease) for hold in holds}),
         "foreign_leases": unknown,
-        "hold_facts": held.facts_of(holds, unknown),
+        "hold_facts": held.facts_of(holds, unknown, unreleased.freed(worker)),
         "removals": held.still_asked(worker, unknown),
     }
 

@@ -10,6 +10,7 @@ starts at a job never locks a worker or a space.
 from __future__ import annotations
 
 from jobs.lifecycle.claiming import Claim, claim_for, claim_next
+from jobs.lifecycle.freeing import write_off
 from jobs.lifecycle.holds import Hold, Instruction, renew_lease, sync_holds
 from jobs.lifecycle.lapses import cut_off_worker, expire_lease, give_up, let_go, mark_silent, withhold
 from jobs.lifecycle.overuse import end_overuse, warn_of_overuse
@@ -44,4 +45,5 @@ __all__ = [
     "waits_in_line",
     "warn_of_overuse",
     "withhold",
+    "write_off",
 ]

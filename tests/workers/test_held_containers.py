@@ -185,7 +185,7 @@ class TestInTheAdmin:
     def test_what_was_ticked_is_removed(self, worker: WireWorker, operator: Client) -> None:
         ticked = [f"{worker.id}/{OTHER}", "nonsense", f"{worker.id}/{uuid.uuid4()}"]
 
-        text = self.act(operator, worker, confirmed="yes", held=ticked, reason="looked")
+        text = self.act(operator, worker, confirmed="yes", lease=ticked, reason="looked")
 
         assert "1 container is removed" in text and "on hold" in text
         assert worker.row.removals == [OTHER]
@@ -247,7 +247,7 @@ class TestMemoryThatIsNotReleased:
 
         assert self.LEFT in page(operator)
         (told,) = operator.get("/api/v1/fleet/workers").json()["workers"]
-        assert told["not_released"] == [{"lease": OTHER, "reason": self.LEFT}]
+        assert told["not_released"] == [{"lease": OTHER, "reason": self.LEFT, "freed": False}]
 
         worker.heartbeat(holds=[])
         assert self.LEFT not in page(operator)

@@ -19,9 +19,10 @@ from spaces.models import Space
 from spaces.placement import REASON_MAX_LENGTH, Placement, PlacementRefused, Wish, place, wish
 from spaces.placement_preview import preview
 from workers.api import serializers as wire
-from workers.api.authentication import StaffSession, address_of
+from workers.api.authentication import address_of
 from workers.api.fields import Text
-from workers.api.views import ERROR, IsOperator, WireView
+from workers.api.fleet_views import OperatorView
+from workers.api.views import ERROR
 from workers.errors import InvalidReport
 
 
@@ -105,13 +106,6 @@ class QueueOut(serializers.Serializer[Any]):
     cut = serializers.BooleanField()
     line = QueuedOut(many=True)
     beside = QueuedOut(many=True, help_text="Queued, but waiting for something else than a worker.")
-
-
-class OperatorView(WireView):
-    """Opened by the session of a member of staff, with CSRF protection."""
-
-    authentication_classes = (StaffSession,)
-    permission_classes = (IsOperator,)
 
 
 class PlacementView(OperatorView):

@@ -1,4 +1,4 @@
-"""The worker API v1 and the operators' API of the fleet: parse, authorise, call one function, answer."""
+"""The worker API v1: parse, authorise, call one function, answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rest_framework.views import APIView
 
 from jobs import lifecycle
 from jobs.models import Job
-from workers import claiming, enrollment, held, registry, standing
+from workers import claiming, enrollment, registry, standing
 from workers.addresses import check_network
 from workers.api import serializers as wire
 from workers.api.authentication import StaffSession, WorkerAuthentication, address_of
@@ -29,7 +29,6 @@ from workers.api.throttling import HeartbeatThrottle, WorkerThrottle
 from workers.errors import CredentialInvalid, InvalidReport, NotYourWorker
 from workers.intervals import intervals
 from workers.models import Worker
-from workers.overview import as_json, fleet, line_of
 
 ERROR = OpenApiResponse(wire.ErrorOut, description="Any answer of 400 and above.")
 KEY_HEADER = "Idempotency-Key"
@@ -229,76 +228,6 @@ class WorkerDetailView(WireView):
             reason = ""
         standing.revoke(worker_id, actor=request.user, address=address_of(request) or None, reason=reason)
         return Response(status=204)
-
-
-class OperatorView(WireView):
-    """An endpoint for members of staff."""
-
-    authentication_classes = (StaffSession,)
-    permission_classes = (IsOperator,)
-
-    def _reason(self) -> str:
-        """Why somebody acts, as the body says; it may be empty."""
-        said = self.read(wire.StandingIn) if self.request.META.get("CONTENT_LENGTH") not in (None, "", "0") else {}
-        return str(said.get("reason", ""))
-
-
-class FleetView(OperatorView):
-    """All workers with standing, GPUs and what is left on those that are drained. `?revoked=1` lists those, too."""
-
-    @extend_schema(
-        operation_id="fleet",
-        parameters=[OpenApiParameter("revoked", bool, description="List revoked workers, too.")],
-        responses={200: wire.FleetOut, "default": ERROR},
-    )
-    def get(self, request: Request) -> Response:
-        seen = fleet(with_revoked=request.query_params.get("revoked", "") in ("1", "true"))
-        workers = [as_json(line, now=seen.now) for line in seen.lines]
-        return Response({"remote_workers_enabled": seen.remote_enabled, "workers": workers})
-
-
-class FleetWorkerView(OperatorView):
-    """One worker, as in the list."""
-
-    @extend_schema(operation_id="fleet_worker", responses={200: wire.FleetWorkerOut, "default": ERROR})
-    def get(self, request: Request, name: str) -> Response:
-        line, now = line_of(standing.worker_named(name))
-        return Response(as_json(line, now=now))
-
-
-class StandingView(OperatorView):
-    """An operator drains, resumes, disables, enables or revokes a worker."""
-
-    @extend_schema(
-        operation_id="set_standing", request=wire.StandingIn, responses={200: wire.StandingOut, "default": ERROR}
-    )
-    def post(self, request: Request, name: str, act: str) -> Response:
-        worker = standing.worker_named(name)
-        worker = standing.ACTS[act](
-            worker.pk, actor=request.user, address=address_of(request) or None, reason=self._reason()
-        )
-        line, _now = line_of(worker)
-        drain = None if line.drain is None else line.drain.as_json()
-        return Response({**wire.StandingOut(worker).data, "drain": drain})
-
-
-class HeldView(OperatorView):
-    """An operator has one container on hold removed, by the names of its worker and its lease."""
-
-    @extend_schema(
-        operation_id="remove_held", request=wire.StandingIn, responses={200: wire.FleetWorkerOut, "default": ERROR}
-    )
-    def post(self, request: Request, name: str, lease_id: str) -> Response:
-        worker = standing.worker_named(name)
-        held.remove(
-            worker.pk,
-            uuid.UUID(lease_id),
-            actor=request.user,
-            address=address_of(request) or None,
-            reason=self._reason(),
-        )
-        line, now = line_of(standing.worker_named(name))
-        return Response(as_json(line, now=now))
 
 
 class NothingHere(WireView):

@@ -59,6 +59,7 @@ class NotReleasedOut(Shared):
 
     lease = serializers.UUIDField()
     reason = serializers.CharField(help_text="who holds how much of it, and what to do")
+    freed = serializers.BooleanField(help_text="an operator has freed the GPU in spite of it")
 
 
 class FleetWorkerOut(Shared):
