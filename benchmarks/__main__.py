@@ -26,6 +26,7 @@ from benchmarks import (
     warm_start,
 )
 from benchmarks.measurement import Measurement
+from benchmarks.proxying import bulk, requests_per_second, websockets
 from tests.e2e.world import World
 
 BENCHMARKS: dict[str, Callable[[World], list[Measurement]]] = {
@@ -39,6 +40,9 @@ BENCHMARKS: dict[str, Callable[[World], list[Measurement]]] = {
     "cold_build": cold_build.measure,
     "warm_start": warm_start.measure,
     "log_flood": log_flood.measure,
+    "proxy": requests_per_second.measure,
+    "bulk": bulk.measure,
+    "websockets": websockets.measure,
 }
 # The intervals that people get, not the scaled ones of the tests: what is fast here is fast by push, not by polling.
 INTERVALS = {

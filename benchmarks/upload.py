@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 
-from benchmarks.measurement import Measurement, below, cpu_seconds, percentile, rss_mib
+from benchmarks.measurement import Measurement, PeakRss, below, cpu_seconds, percentile
 from tests.e2e.world import World, eventually
 
 MIB = 1024 * 1024
@@ -50,7 +49,7 @@ def measure(world: World) -> list[Measurement]:
     for _ in range(RUNS):
         pids = {name: world.stack.supervisor.pid(name) or 0 for name in growths}
         before_cpu = cpu_seconds(pids["data"])
-        with _Peak(pids) as peak:
+        with PeakRss(pids) as peak:
             began = time.monotonic()
             _send(owner.session, url, SIZE_MIB * MIB)
             seconds.append(time.monotonic() - began)
@@ -89,30 +88,3 @@ class _Sized:
 
     def __len__(self) -> int:
         return self._size
-
-
-class _Peak:
-    """Highest resident memory of some processes while the block runs, sampled every 5 ms."""
-
-    def __init__(self, pids: dict[str, int]) -> None:
-        self._pids = pids
-        self._before = {name: rss_mib(pid) for name, pid in pids.items()}
-        self._highest = dict(self._before)
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> _Peak:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def growth(self) -> dict[str, float]:
-        return {name: self._highest[name] - self._before[name] for name in self._pids}
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.005):
-            for name, pid in self._pids.items():
-                self._highest[name] = max(self._highest[name], rss_mib(pid))
