@@ -39,7 +39,7 @@ from gpu_worker.link import Link
 from gpu_worker.machine import Machine
 from gpu_worker.pause import PauseFile, PauseWatch
 from gpu_worker.processes import ProcessExecutor
-from gpu_worker.self_report import SelfReport, SelfReportFile
+from gpu_worker.self_report import SelfReport, SelfReportFile, waiting
 from gpu_worker.signals import SignalListener
 from gpu_worker.simulated_gpus import SimulatedProbe, read_simulated
 from gpu_worker.source import SourceFetcher
@@ -90,6 +90,8 @@ class _Agent:
         """Ends the waits inside calls; set only when the last reports are out."""
         self._final: Final | None = None
         self._signals = 0
+        self._waits_for: str | None = None
+        """Why the control plane has not taken us yet."""
         self._gateway = Gateway(config.bind_address, config.gateway_port)
         self._pauses = PauseWatch(PauseFile(config.data_dir))
         self._self_report = SelfReportFile(config.data_dir)
@@ -104,7 +106,8 @@ class _Agent:
         try:
             gateway_url = self._config.gateway_url(self._gateway.port)
             credential = self._until_reachable(
-                lambda: enroll(self._config, gateway_url=gateway_url, closing=self._stop)
+                lambda: enroll(self._config, gateway_url=gateway_url, closing=self._stop),
+                tell=lambda: self._write_report(waiting(self._config.url, gateway_url, self._waits_for)),
             )
             code = EXIT_OK if self._final is None else EXIT_FINAL
             if credential is not None:
@@ -193,7 +196,7 @@ class _Agent:
             self._report_self(gateway_url)
             self._link.register(gateway_url=gateway_url, doctor=doctor)
 
-        self._until_reachable(register)
+        self._until_reachable(register, tell=lambda: self._report_self(gateway_url))
         if not self._stop.is_set():
             self._crew.confirm()
             logger.info(
@@ -239,23 +242,30 @@ class _Agent:
         self._claims.claim_now()
         return threads
 
-    def _until_reachable(self, act: Callable[[], _T]) -> _T | None:
-        """Do it, again and again while the control plane cannot be reached; None when the worker is to stop."""
-        backoff, told = FIRST_BACKOFF_SECONDS, ""
+    def _until_reachable(self, act: Callable[[], _T], *, tell: Callable[[], None]) -> _T | None:
+        """Do it, again and again while the control plane cannot be reached; None when the worker is to stop.
+
+        *tell* is called when it is known anew why not.
+        """
+        backoff = FIRST_BACKOFF_SECONDS
         while not self._stop.is_set():
             try:
-                return act()
+                done = act()
             except Final as final:
                 self._on_final(final)
             except (CallFailed, WireError) as problem:
-                if str(problem) != told:
+                if str(problem) != self._waits_for:
                     logger.warning(
                         "waiting for the control plane", extra={"action": "link_waits", "problem": str(problem)}
                     )
-                    told = str(problem)
+                    self._waits_for = str(problem)
+                    tell()
                 slow = isinstance(problem, Refused)
                 self._stop.wait(LONGEST_BACKOFF_SECONDS if slow else backoff)
                 backoff = min(backoff * 2, LONGEST_BACKOFF_SECONDS)
+            else:
+                self._waits_for = None
+                return done
         return None
 
     # -- while it works ----------------------------------------------------------------------------------------
@@ -279,7 +289,7 @@ class _Agent:
             pid=os.getpid(),
             version=__version__,
             answers=self._link.contact_at > 0 and self._heartbeat.trouble is None,
-            problem=self._heartbeat.trouble,
+            problem=self._heartbeat.trouble or self._waits_for,
             standing=self._link.standing,
             gateway_url=gateway_url,
             gateway=self._link.gateway,
@@ -292,6 +302,9 @@ class _Agent:
             gateway_detail=self._link.gateway_detail,
             ended=None if self._final is None else str(self._final),
         )
+        self._write_report(report)
+
+    def _write_report(self, report: SelfReport) -> None:
         try:
             self._self_report.write(report)
         except OSError as problem:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from gpu_worker import __version__
 from gpu_worker.atomic import write_private
 
 FILE_NAME = "status.json"
@@ -47,6 +49,22 @@ class SelfReport:
     def gateway_address(self) -> str | None:
         """Where the gateway is for the control plane, or would be once it is approved."""
         return self.gateway_called or self.gateway_url
+
+
+def waiting(control_plane: str, gateway_url: str | None, problem: str | None) -> SelfReport:
+    """Of a worker that is not enrolled yet, and why."""
+    return SelfReport(
+        pid=os.getpid(),
+        version=__version__,
+        answers=False,
+        problem=problem,
+        standing="",
+        gateway_url=gateway_url,
+        gateway=None,
+        paused=None,
+        no_gpu_jobs=None,
+        control_plane=control_plane,
+    )
 
 
 class SelfReportFile:
