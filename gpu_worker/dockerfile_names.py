@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
+from gpu_worker.dockerfile_text import QUOTING, readings
 from gpu_worker.errors import JobFailed
 
 _FROM = re.compile(r"^\s*(?:ONBUILD\s+)?FROM\s+(?:--\S+\s+)*(\S+)", re.IGNORECASE)
@@ -22,7 +23,6 @@ _ASSIGNED = re.compile(r"\b(\w+)[=\s](\S*)")
 _OTHER_IMAGE = re.compile(r"\bfrom=([^,\s]+)", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$(?:(?P<plain>\w+)|\{(?P<name>\w+)(?::?[-+](?P<word>[^{}$]*))?\})")
 _SYNTAX = re.compile(r"\bsyntax\"?\s*[=:]\s*\"?([^\s\"]+)", re.IGNORECASE)
-_QUOTING = str.maketrans("", "", "\"'\\`")
 LONGEST_NAME = 4096  # many times what an image can be called
 MOST_VALUES = 256  # of one name: who needs more has something in mind
 MOST_ROUNDS = 32  # one for each variable of a name, and for those within them
@@ -33,7 +33,7 @@ def image_names(dockerfile: str, build_args: Mapping[str, str]) -> set[str]:
     """The names after FROM, ``--from=`` and ``from=`` of a mount. Raises JobFailed (``image_not_lent``) where nobody
     could tell what a variable makes of one."""
     names: set[str] = set()
-    for instructions in _readings(dockerfile.removeprefix("\ufeff")):
+    for instructions in readings(dockerfile.removeprefix("\ufeff")):
         values = _values(instructions, build_args)
         for instruction in instructions:
             for name in _FROM.findall(instruction):
@@ -53,24 +53,6 @@ def syntaxes(dockerfile: str) -> set[str]:
     return set(itertools.chain.from_iterable(_SYNTAX.findall(line) for line in head))
 
 
-def _readings(text: str) -> Iterator[list[str]]:
-    """The instructions, a line each and without quoting, in every way that some BuildKit joins lines."""
-    for escape, doubled, indented in itertools.product("\\`", (False, True), (False, True)):
-        goes_on = re.compile(("" if doubled else rf"(?<!{re.escape(escape)})") + re.escape(escape) + r"[ \t]*$")
-        instructions, open_ = [], ""
-        for line in text.split("\n"):
-            line = line.removesuffix("\r")
-            if line.lstrip().startswith("#") or (open_ and not line.strip()):
-                continue  # also in the middle of an instruction
-            joined = open_ + (line if indented else line.lstrip())
-            if goes_on.search(line):
-                open_ = goes_on.sub("", joined)
-                continue
-            instructions.append(joined.translate(_QUOTING))
-            open_ = ""
-        yield [*instructions, open_.translate(_QUOTING)]
-
-
 def _values(instructions: list[str], build_args: Mapping[str, str]) -> Mapping[str, set[str]]:
     """What each variable may be: any of its defaults, or what the build is given."""
     machine = _MACHINES.get(platform.machine(), platform.machine())
@@ -83,7 +65,7 @@ def _values(instructions: list[str], build_args: Mapping[str, str]) -> Mapping[s
             for name, value in _ASSIGNED.findall(assigned[1]):
                 values[name].add(value)
     for name, value in build_args.items():
-        values[name].add(value.translate(_QUOTING))
+        values[name].add(value.translate(QUOTING))
     return values
 
 

@@ -270,9 +270,10 @@ def _own_dockerfile(plan: BuildPlan, claim: Claim, private: Path) -> list[str]:
     dockerfile = plan.dockerfile
     assert dockerfile is not None
     namespace = hashlib.sha256(claim.repository_id.encode()).hexdigest()[:16]
-    if (text := separated(plan.text, namespace)) != plan.text:
+    written = dockerfile.read_bytes().decode(errors="surrogateescape")  # line ends and odd bytes stay as they are
+    if (text := separated(written, namespace)) != written:
         dockerfile = private / "Dockerfile"
-        dockerfile.write_text(text, encoding="utf-8")
+        dockerfile.write_bytes(text.encode(errors="surrogateescape"))
         if (ignored := plan.dockerfile.with_name("Dockerfile.dockerignore")).is_file():  # type: ignore[union-attr]
             shutil.copyfile(ignored, private / "Dockerfile.dockerignore")
     # BuildKit finds the result of a step by its words, also one that a secret was used for. A host of this repository's

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from gpu_worker.cache_mounts import separated
+from gpu_worker.errors import JobFailed
+from gpu_worker.images import BuildPlan, BuildTool, ImageBuilder
 from gpu_worker.protocol import Claim
 from tests.gpu_worker.builds import Build, claim, write
 from tests.gpu_worker.images import BUSYBOX
@@ -20,6 +25,25 @@ RUN --mount=type=cache,target=/cache ["/bin/busybox", "sh", "-c", \\
 """
 
 
+OLDER = "# syntax=docker/dockerfile:1.0-experimental\n"
+# What only tells of cache mounts: no instruction, or none that has one.
+TELLING = """\
+FROM scratch
+# RUN --mount=type=cache,target=/a x
+RUN echo "--mount=type=cache,target=/a" --mount=type=bind
+LABEL how="RUN --mount=type=cache,target=/a x"
+COPY <<EOF <<-'TWO' /scripts/\r
+RUN-LIKE --mount=type=cache,target=/a\r
+\tTWO
+EOF
+ \tmixed --mount=type=cache\t
+\tTWO
+RUN <<"EOF" cat
+pip --mount=type=cache,target=/a \\
+EOF
+"""
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -27,17 +51,101 @@ RUN --mount=type=cache,target=/cache ["/bin/busybox", "sh", "-c", \\
         ("RUN --mount=target=/a,type=cache x", "RUN --mount=target=/a,type=cache,id=n-/a x"),
         ("RUN --mount=type=cache,id=pip,dst=/a x", "RUN --mount=type=cache,id=n-pip,dst=/a x"),
         ("run --MOUNT=type=cache,target=$H/a \\\n x", "run --mount=type=cache,target=$H/a,id=n-$H/a \\\n x"),
+        ("onbuild run --mount=type=cache,id=a x", "onbuild run --mount=type=cache,id=n-a x"),
         (
             "RUN --mount=type=secret,id=k --mount=type=cache,target=/a x",
             "RUN --mount=type=secret,id=k --mount=type=cache,target=/a,id=n-/a x",
+        ),
+        (
+            "RUN \\\r\n  --network=none \\\r\n --mount=type=cache,id=a --security=x y",
+            "RUN \\\r\n  --network=none \\\r\n --mount=type=cache,id=n-a --security=x y",
         ),
         ("RUN --mount=type=cache,\\\n target=/a x", "RUN --mount=id=n-1,type=cache,\\\n target=/a x"),
         ("RUN --mount=type=secret,id=cache x", "RUN --mount=type=secret,id=cache x"),
         ("RUN --mount=type=bind,target=/type=cache x", "RUN --mount=type=bind,target=/type=cache x"),
     ],
 )
-def test_each_cache_mount_gets_an_id_of_its_own(before: str, after: str) -> None:
-    assert separated(before, "n") == after
+def test_each_cache_mount_gets_an_id_of_its_own_where_an_older_program_reads(before: str, after: str) -> None:
+    assert separated(OLDER + before, "n") == OLDER + after
+
+
+@pytest.mark.parametrize(
+    "syntax",
+    [
+        "",
+        "# syntax=docker/dockerfile:1\n",
+        "# syntax = docker/dockerfile:1.7-labs\n",
+        "#syntax=docker.io/docker/dockerfile:1.4.0\n",
+        "# syntax=docker/dockerfile-upstream:master\n",
+    ],
+)
+def test_nothing_is_changed_for_a_reader_that_keeps_them_apart_itself(syntax: str) -> None:
+    written = (
+        syntax + TELLING + "RUN --mount=type=cache,target=/a x\nCOPY <<E /a\nRUN --mount=type=cache,target=/a x\nE\n"
+    )
+
+    assert separated(written, "n") == written
+
+
+@pytest.mark.parametrize("syntax", [OLDER, f"# syntax=docker/dockerfile:1.7@sha256:{'0' * 64}\n"])
+def test_what_only_tells_of_a_cache_mount_arrives_byte_for_byte(syntax: str) -> None:
+    assert separated(f"{syntax}{TELLING}", "n") == f"{syntax}{TELLING}"
+    mount = "RUN --mount=type=cache,target=/a,id=n-/a x\n"  # and after it the next instruction is seen again
+    assert separated(f"{syntax}{TELLING}RUN --mount=type=cache,target=/a x\n", "n") == f"{syntax}{TELLING}{mount}"
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        'RUN --mount="type=cache,target=/a" x',
+        'RUN --mount=type="cache",target=/a x',
+        "RUN --mount=type=ca\\che,target=/a x",
+        "RUN --mount=type=ca\\\nche,target=/a x",
+        "RUN --mou\\\n# a remark\nnt=type=cache,target=/a x",
+        "RUN --mount=type=$KIND,target=/a x",
+        'RUN --mount=type=cache,target=/a,id=a,"id"=pip x',
+        'RUN --network="a b" --mount="type=cache",target=/a x',
+        "RUN cat <<EOF\nRUN --mount=type=cache,id=pip,target=/a x \\\nEOF",
+        "RUN cat <<#\nRUN --mount=type=cache,id=pip,target=/a x\n#",
+        'COPY <<"RUN x" /a\nRUN --mount=type=cache,id=pip,target=/a x\nRUN x',
+    ],
+)
+@pytest.mark.parametrize("version", ["1.1", "experimental", f"1.7@sha256:{'0' * 64}"])
+def test_what_leaves_a_doubt_is_refused_where_an_older_program_may_read(step: str, version: str) -> None:
+    with pytest.raises(JobFailed) as failure:
+        separated(f"# syntax=docker/dockerfile:{version}\nFROM scratch\n{step}\n", "n")
+
+    assert failure.value.reason == "syntax_refused"
+    assert failure.value.detail.startswith(f"The Dockerfile is to be read by docker/dockerfile:{version} (its line")
+    assert failure.value.detail.endswith("Name docker/dockerfile:1 there, without a digest.")
+
+
+# Stands for docker: keeps what it is given to build.
+DOCKER = """#!{python}
+import shutil, sys
+named = dict(word.split("=", 1) for word in sys.argv[1:] if word.startswith("--") and "=" in word)
+shutil.copyfile(named["--file"], {kept!r})
+open(named["--iidfile"], "w").write("sha256:1")
+"""
+
+
+@pytest.mark.parametrize("syntax", [b"", OLDER.encode()], ids=["not changed", "changed"])
+def test_the_dockerfile_that_is_built_has_the_bytes_of_the_repository_s(tmp_path: Path, syntax: bytes) -> None:
+    written = syntax + b"FROM scratch\r\nLABEL a=caf\xe9 \x00\rb\r\nCOPY <<E /a\r\ncaf\xe9\r\nE\r\n%s x\r\n"
+    source = write(tmp_path / "source", {"Dockerfile": written % b"RUN --mount=type=cache,id=a"})
+    docker, kept = tmp_path / "docker", tmp_path / "kept"
+    docker.write_text(DOCKER.format(python=sys.executable, kept=str(kept)))
+    docker.chmod(0o755)
+    job = claim()
+
+    ImageBuilder(BuildTool(str(docker), ("build",), {}, "1")).build(
+        BuildPlan("inputs", dockerfile=source / "Dockerfile"), job, source,
+        labels={}, output=lambda data: None, cancel=threading.Event(), started=lambda identity: None,
+    )  # fmt: skip
+
+    namespace = sha256(job.repository_id.encode()).hexdigest()[:16]
+    mount = f"RUN --mount=type=cache,id={namespace}-a" if syntax else "RUN --mount=type=cache,id=a"
+    assert kept.read_bytes() == written % mount.encode()
 
 
 def log_of(job: Claim, name: str, directory: Path) -> str:
