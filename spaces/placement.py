@@ -175,4 +175,4 @@ def _told(to: Wish, reason: str) -> str:
 
 
 def _workers() -> Any:
-    return apps.get_model("workers", "Worker").objects
+    return apps.get_model("workers", "Worker").objects.filter(forgotten_at=None)

@@ -25,7 +25,7 @@ from jobs.admin import ReadOnly
 from jobs.clock import now_and_up_since
 from jobs.models import Job
 from jobs.states import JobState
-from workers import enrollment, refusals, standing
+from workers import enrollment, former, refusals, standing
 from workers.api.authentication import address_of
 from workers.errors import WorkerError
 from workers.gpu_admin import GpuInline
@@ -79,6 +79,14 @@ ACTS: dict[str, Act] = {
         standing.revoke,
         fate=_fate_when_revoked,
         placed=_("They are placed on that worker by an operator, and wait until somebody places them elsewhere."),
+    ),
+    "forget": Act(
+        _("Forget"),
+        _(
+            "Only revoked workers with nothing on them. They leave every list for good, and their names are free for "
+            "others. Their jobs, logs, events and results stay."
+        ),
+        former.forget,
     ),
     "approve_gateway": Act(
         _("Approve the proposed gateway address"),
@@ -140,6 +148,23 @@ def _ask(
     return TemplateResponse(request, "admin/workers/confirm.html", context)
 
 
+class ForgottenFilter(admin.SimpleListFilter):
+    """Workers that are forgotten are shown to who asks for them only."""
+
+    title = _("forgotten")
+    parameter_name = "forgotten"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [("only", _("Only these"))]
+
+    def choices(self, changelist: Any) -> Any:
+        hidden, *others = super().choices(changelist)
+        return [{**hidden, "display": _t("Hidden")}, *others]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Worker]) -> QuerySet[Worker]:
+        return queryset.filter(forgotten_at__isnull=self.value() != "only")
+
+
 @admin.register(Worker)
 class WorkerAdmin(admin.ModelAdmin[Worker]):
     """To look and to act. Only what a person knows better than the machine can be typed in."""
@@ -157,7 +182,13 @@ class WorkerAdmin(admin.ModelAdmin[Worker]):
         "version",
         "revoked_at",
     )
-    list_filter = ("scheduling", "local", "gateway_status", ("revoked_at", admin.EmptyFieldListFilter))
+    list_filter = (
+        "scheduling",
+        "local",
+        "gateway_status",
+        ("revoked_at", admin.EmptyFieldListFilter),
+        ForgottenFilter,
+    )
     search_fields = ("name", "hostname", "gateway_url", "id")
     ordering = ("name",)
     inlines = (GpuInline,)

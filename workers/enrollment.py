@@ -76,7 +76,7 @@ def issue_token(
     if not timedelta(0) < life <= MAX_LIFE:
         raise ValueError(f"A token lives for more than 0 seconds and at most {MAX_LIFE.days} days.")
     address = gateways.normalise(gateway_url) if gateway_url else ""
-    existing = Worker.objects.filter(name__iexact=name).first()
+    existing = Worker.objects.kept().filter(name__iexact=name).first()
     if existing is not None and not replace:
         raise NameTaken(f"There is a worker {existing.name} already; --replace gives it a new credential.")
     if existing is None and replace:
@@ -189,9 +189,11 @@ def _worker_for(token: EnrollmentToken, enrollment: Enrollment, *, address: str)
     """Create the token's worker, or take the one that it replaces: same id, leases kept, older credential void."""
     if token.replaces_id is not None:
         worker = Worker.objects.select_for_update(no_key=True).get(pk=token.replaces_id)
+        if worker.forgotten_at is not None:
+            raise TokenExpired("The worker that this token would bring back was forgotten.")
         worker.revoked_at = None  # an operator who issues --replace wants it back
     else:
-        if Worker.objects.filter(name__iexact=token.worker_name).exists():
+        if Worker.objects.kept().filter(name__iexact=token.worker_name).exists():
             raise NameTaken
         worker = Worker(name=token.worker_name)
     worker.local = token.local

@@ -17,6 +17,10 @@ GOOD_REPORTS = 3
 
 
 class WorkerQuerySet(models.QuerySet["Worker"]):
+    def kept(self) -> WorkerQuerySet:
+        """Those that are not forgotten: only they have their names for themselves."""
+        return self.filter(forgotten_at=None)
+
     def online(self, *, now: datetime, up_since: datetime) -> WorkerQuerySet:
         """Those whose `is_online` is true, for where a thousand of them are only counted."""
         oldest = now - timedelta(seconds=settings.OPENFACE_GPU_WORKER_STALE_SECONDS)
@@ -49,6 +53,12 @@ class Worker(models.Model):
     )
     created_at = models.DateTimeField(_("created at"), db_default=Now())
     revoked_at = models.DateTimeField(_("revoked at"), null=True, blank=True)
+    forgotten_at = models.DateTimeField(
+        _("forgotten at"),
+        null=True,
+        blank=True,
+        help_text=_("an operator said that it is gone for good; its row stays because history names it"),
+    )
     scheduling = models.CharField(_("scheduling"), max_length=16, choices=Scheduling, default=Scheduling.OPEN)
     scheduling_reason = models.CharField(_("reason"), max_length=255, blank=True)
     expected_online = models.CharField(
@@ -133,7 +143,9 @@ class Worker(models.Model):
 
     class Meta:
         verbose_name, verbose_name_plural = _("worker"), _("workers")
-        constraints = [models.UniqueConstraint(Lower("name"), name="one_worker_per_name")]
+        constraints = [
+            models.UniqueConstraint(Lower("name"), condition=Q(forgotten_at=None), name="one_worker_per_name")
+        ]
         ordering = ["name"]
 
     def __str__(self) -> str:

@@ -93,7 +93,8 @@ _TROUBLE_FIRST = ("offline", "refused", "disabled", "draining", "paused", "new",
 
 def fleet(*, with_revoked: bool = False) -> Fleet:
     """Read the fleet. A fixed number of queries, however many workers."""
-    return _looked_at(list(Worker.objects.all() if with_revoked else Worker.objects.filter(revoked_at=None)))
+    kept = Worker.objects.kept()  # who is forgotten is in no list
+    return _looked_at(list(kept if with_revoked else kept.filter(revoked_at=None)))
 
 
 def line_of(worker: Worker) -> tuple[WorkerLine, datetime]:

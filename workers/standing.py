@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Protocol
 
 from django.db import transaction
@@ -144,8 +145,14 @@ ACTS: dict[str, Act] = {"drain": drain, "resume": resume, "disable": disable, "e
 
 
 def worker_named(name: str) -> Worker:
-    """Return the worker of this name, whatever its case. Raises UnknownWorker."""
-    worker = Worker.objects.filter(name__iexact=name).first()
+    """Return the worker of this name, whatever its case, or of this id. Raises UnknownWorker.
+
+    A name may have been a former worker's too, which is forgotten: that one is found by its id alone.
+    """
+    worker = Worker.objects.kept().filter(name__iexact=name).first()
+    if worker is None:
+        with suppress(ValueError):
+            worker = Worker.objects.filter(pk=uuid.UUID(name)).first()
     if worker is None:
         raise UnknownWorker(f"There is no worker {name}.")
     return worker
@@ -172,6 +179,8 @@ def locked(worker_id: uuid.UUID, *, revoked_too: bool = False) -> Worker:
     worker = Worker.objects.select_for_update(no_key=True).filter(pk=worker_id).first()
     if worker is None:
         raise UnknownWorker
+    if worker.forgotten_at is not None and not revoked_too:
+        raise WrongStanding(f"{worker.name} was revoked and forgotten: its machine enrolls as a new worker.")
     if worker.revoked_at is not None and not revoked_too:
         raise WrongStanding(f"{worker.name} was revoked. A new token with --replace brings it back.")
     return worker

@@ -45,7 +45,7 @@ def admit_workers(installation: Installation, machines: Iterable[Machine]) -> No
         directory = machine.directory(installation)
         directory.mkdir(mode=0o700, exist_ok=True)
         gateway = machine.gateway_url(installation)
-        worker = Worker.objects.filter(name__iexact=machine.name).first()
+        worker = Worker.objects.kept().filter(name__iexact=machine.name).first()
         if worker is not None and worker.gateway_url == gateway and _is_known(worker, directory):
             continue
         for name in ("credential.json", "revoked.json"):

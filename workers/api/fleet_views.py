@@ -10,12 +10,14 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from workers import held, standing, unreleased
+from workers import former, held, standing, unreleased
 from workers.api import serializers as wire
 from workers.api.authentication import StaffSession, address_of
 from workers.api.views import ERROR, IsOperator, WireView
 from workers.models import Worker
 from workers.overview import as_json, fleet, line_of
+
+ACTS: dict[str, standing.Act] = {**standing.ACTS, "forget": former.forget}
 
 
 class OperatorView(WireView):
@@ -54,16 +56,14 @@ class FleetWorkerView(OperatorView):
 
 
 class StandingView(OperatorView):
-    """An operator drains, resumes, disables, enables or revokes a worker."""
+    """An operator drains, resumes, disables, enables, revokes or forgets a worker."""
 
     @extend_schema(
         operation_id="set_standing", request=wire.StandingIn, responses={200: wire.StandingOut, "default": ERROR}
     )
     def post(self, request: Request, name: str, act: str) -> Response:
         worker = standing.worker_named(name)
-        worker = standing.ACTS[act](
-            worker.pk, actor=request.user, address=address_of(request) or None, reason=self._reason()
-        )
+        worker = ACTS[act](worker.pk, actor=request.user, address=address_of(request) or None, reason=self._reason())
         line, _now = line_of(worker)
         drain = None if line.drain is None else line.drain.as_json()
         return Response({**wire.StandingOut(worker).data, "drain": drain})

@@ -22,7 +22,7 @@ urlpatterns = [
     path("fleet/workers", fleet_views.FleetView.as_view(), name="fleet_workers"),
     re_path(rf"^fleet/workers/{NAME}$", fleet_views.FleetWorkerView.as_view(), name="fleet_worker"),
     re_path(
-        rf"^fleet/workers/{NAME}/(?P<act>drain|resume|disable|enable|revoke)$",
+        rf"^fleet/workers/{NAME}/(?P<act>drain|resume|disable|enable|revoke|forget)$",
         fleet_views.StandingView.as_view(),
         name="fleet_standing",
     ),

@@ -93,4 +93,5 @@ class StandingOut(Shared):
     scheduling = serializers.CharField(help_text="open, draining or disabled")
     reason = serializers.CharField(source="scheduling_reason")
     revoked_at = serializers.DateTimeField(allow_null=True)
+    forgotten_at = serializers.DateTimeField(allow_null=True, help_text="in no list any more; its name is free")
     drain = DrainOut(allow_null=True, default=None)
