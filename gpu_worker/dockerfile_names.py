@@ -34,13 +34,13 @@ def image_names(dockerfile: str, build_args: Mapping[str, str]) -> set[str]:
     could tell what a variable makes of one."""
     names: set[str] = set()
     for instructions in readings(dockerfile.removeprefix("\ufeff")):
-        values = _values(instructions, build_args)
+        values = values_of(instructions, build_args)
         for instruction in instructions:
             for name in _FROM.findall(instruction):
-                names |= _expanded(name, values)
+                names |= expanded(name, values)
             for name in _OTHER_IMAGE.findall(instruction):  # in the words of a shell it is often something else
                 with suppress(JobFailed):
-                    names |= _expanded(name, values)
+                    names |= expanded(name, values)
     return {name for name in names if name and not name.isdecimal()}
 
 
@@ -53,7 +53,7 @@ def syntaxes(dockerfile: str) -> set[str]:
     return set(itertools.chain.from_iterable(_SYNTAX.findall(line) for line in head))
 
 
-def _values(instructions: list[str], build_args: Mapping[str, str]) -> Mapping[str, set[str]]:
+def values_of(instructions: list[str], build_args: Mapping[str, str]) -> Mapping[str, set[str]]:
     """What each variable may be: any of its defaults, or what the build is given."""
     machine = _MACHINES.get(platform.machine(), platform.machine())
     values: defaultdict[str, set[str]] = defaultdict(set)
@@ -69,7 +69,7 @@ def _values(instructions: list[str], build_args: Mapping[str, str]) -> Mapping[s
     return values
 
 
-def _expanded(name: str, values: Mapping[str, set[str]]) -> set[str]:
+def expanded(name: str, values: Mapping[str, set[str]]) -> set[str]:
     """All that a name with variables may become. Raises JobFailed."""
     names = {name}
     for _ in range(MOST_ROUNDS):

@@ -2,7 +2,7 @@
 
 BuildKit takes an image that is here by its name, whoever made it: one of another Space, or one that the owner built for
 himself. Whoever may push to a Space writes its Dockerfile, so each name in it is judged before the build, and once more
-what BuildKit says that its stages begin with.
+what BuildKit says that its stages begin with. What a build adds from other machines is judged at the same time.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from gpu_worker.dockerfile_hosts import judge_added, judge_host, registry_of
 from gpu_worker.dockerfile_names import image_names, syntaxes
 from gpu_worker.errors import JobFailed
 
@@ -41,11 +42,16 @@ class Lender:
         self._find, self._lent = find, [plain_name(name) for name in lent]
 
     def judge(self, image: str, repository: str) -> None:
-        """Raise JobFailed (``image_not_lent``) where a build for *repository* may not use *image*."""
+        """Raise JobFailed (``image_not_lent``) where a build for *repository* may not use *image*.
+
+        Also ``address_refused``, where it would be fetched from a registry that only this machine reaches.
+        """
         name = plain_name(image)
         if self._is_lent(name) or name == "scratch:latest":
             return
         local = self._find(image)
+        if local is None and (registry := registry_of(name)) is not None:
+            judge_host(registry)
         own = local is None or local.repository == repository
         if local is None or own or (local.fetched and not local.repository):
             return
@@ -83,6 +89,7 @@ class NamedImages:
             self._lender.judge_syntax(syntax)
         for image in sorted(image_names(dockerfile, build_args)):
             self._lender.judge(image, self._repository)
+        judge_added(dockerfile, build_args)
 
     def hear(self, output: bytes) -> None:
         """Judge what BuildKit says in its plain output: it names each image that a stage begins with."""

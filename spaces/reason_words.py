@@ -65,6 +65,7 @@ REASONS: Mapping[str, _StrPromise] = {
     "no_base_image": gettext_lazy("The base image could not be fetched."),
     "image_not_lent": gettext_lazy("The build wants an image that is the worker's own."),
     "syntax_refused": gettext_lazy("The Dockerfile asks to be read by a program that the worker does not run."),
+    "address_refused": gettext_lazy("The Dockerfile wants something from the worker's own machine."),
     "syntax_unavailable": gettext_lazy("The image that the Dockerfile names after # syntax= could not be fetched."),
     "syntax_too_new": gettext_lazy("The Dockerfile uses syntax that the worker's BuildKit does not know."),
     "build_timeout": gettext_lazy("The build took longer than it may."),
@@ -107,6 +108,7 @@ REMEDIES: Mapping[str, _StrPromise] = {
         "Build on an image of a registry, or ask the worker's owner to lend that one (LENT_IMAGES)."
     ),
     "syntax_refused": gettext_lazy("Remove the line # syntax=, or name docker/dockerfile there."),
+    "address_refused": gettext_lazy("Name a machine that others reach too, or put the file into the repository."),
     "syntax_unavailable": gettext_lazy(
         "Remove that line, or ask your operator whether the worker reaches that registry."
     ),
