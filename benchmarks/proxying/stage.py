@@ -12,7 +12,9 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -47,7 +49,8 @@ _PROXY = """
   server {{ listen 127.0.0.1:{port} backlog=2048; location / {{
     proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Host $http_host;
     proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection $how; proxy_read_timeout 1h;
-    proxy_buffering off; proxy_request_buffering off;
+    proxy_buffers 16 64k; proxy_buffer_size 64k; proxy_busy_buffers_size 128k; proxy_max_temp_file_size 0;
+    proxy_request_buffering off;
   }} }}
 """
 _FURNISH = """
@@ -58,10 +61,10 @@ from jobs.models import Lease
 from jobs.tokens import newest_key_id, runtime_token
 from spaces.models import Space
 from tests.factories import JobFactory, WorkerFactory
-made, day = {}, timedelta(days=1)
-for name, url in json.loads(sys.stdin.read()).items():
-    worker = WorkerFactory.create(name=f"bench-{name}", gateway_url=url)
-    space = Space.objects.get(owner="owner", name=name)
+made, day, wanted = {}, timedelta(days=1), json.loads(sys.stdin.read())
+for name, url in wanted["gateways"].items():
+    worker = WorkerFactory.create(name=f"bench-{name}-{wanted['mark']}", gateway_url=url)
+    space = Space.objects.get(owner="owner", name=f"{name}-{wanted['mark']}")
     job = JobFactory.create(space=space, state="running", worker=worker, first_ran_at=timezone.now(), attempts=1)
     lease = Lease.objects.create(job=job, worker=worker, attempt=1, session=1, idempotency_key=str(job.pk),
                                  key_id=newest_key_id(), expires_at=timezone.now() + day)
@@ -107,13 +110,14 @@ def stage(world: World) -> Iterator[Stage]:
             "nginx is not installed; it is what the data plane is measured against (apt install nginx-light)."
         )
     with ExitStack() as open_:
-        room = world.directory / "proxying"
-        room.mkdir()
+        room = Path(tempfile.mkdtemp(prefix="proxying-", dir=world.directory))
+        mark = uuid.uuid4().hex[:6]  # of this stage's Spaces: an installation may see several
         files = _files(open_, room)
         raw = _python(open_, room, "raw", "benchmarks.proxying.raw_app", lambda port: [str(port)])
         gateway = _free_port()
         leases = _furnish(
             world,
+            mark,
             {
                 "one": f"http://127.0.0.1:{files.port}",
                 "raw": f"http://127.0.0.1:{raw.port}",
@@ -153,14 +157,14 @@ def stage(world: World) -> Iterator[Stage]:
                 "direct": Way(files.port, path, files.pids),
                 "nginx": Way(nginx_files.port, path, nginx_files.pids),
                 "bare": Way(bare.port, path, bare.pids),
-                "one": Way(data, f"/run/owner/one{path}", (data_pid,)),
-                "chain": Way(data, f"/run/owner/chain{path}", (data_pid, *lone.pids)),
+                "one": Way(data, f"/run/owner/one-{mark}{path}", (data_pid,)),
+                "chain": Way(data, f"/run/owner/chain-{mark}{path}", (data_pid, *lone.pids)),
             }
 
         socks = {
             "nginx": Way(nginx_raw.port, "/echo", nginx_raw.pids),
-            "one": Way(data, "/run/owner/raw/echo", (data_pid,)),
-            "chain": Way(data, "/run/owner/rawchain/echo", (data_pid, *lone.pids)),
+            "one": Way(data, f"/run/owner/raw-{mark}/echo", (data_pid,)),
+            "chain": Way(data, f"/run/owner/rawchain-{mark}/echo", (data_pid, *lone.pids)),
         }
         yield Stage(ways("/small"), ways("/big"), socks, socks, data_pid, lone.pids[0])
 
@@ -235,13 +239,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _furnish(world: World, gateways: dict[str, str]) -> dict[str, list[str]]:
+def _furnish(world: World, mark: str, gateways: dict[str, str]) -> dict[str, list[str]]:
     for name in gateways:
-        world.space(name)
+        world.space(f"{name}-{mark}")
     environment = {**os.environ, **world.installation.environment(), "DATABASE_URL": world.database_url}
     done = subprocess.run(
         [sys.executable, "manage.py", "shell", "-v", "0", "-c", _FURNISH],
-        input=json.dumps(gateways),
+        input=json.dumps({"mark": mark, "gateways": gateways}),
         env=environment,
         check=True,
         stdout=subprocess.PIPE,
