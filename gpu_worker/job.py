@@ -56,6 +56,8 @@ class Job:
         self.runtime: Runtime | None = None
         self.healthy: bool | None = None
         """Whether the app answered last; None: not known yet."""
+        self.ailment: str | None = None
+        """What ailed it then, as a code; None: nothing."""
         self.ended_by_itself = False
         self.condemned: JobFailed | None = None
         """By what the job fails although its app would go on; set from outside."""

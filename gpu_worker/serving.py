@@ -105,16 +105,19 @@ def _ended_early(job: Job, state: RuntimeState) -> JobFailed:
 
 
 def _judge(job: Job, ailment: tuple[str, str] | None) -> None:
-    """Tell when an app falls ill and when it is well again; of an adopted one, once how it is: that may be news."""
+    """Tell when an app falls ill, when something else ails it, and when it is well again.
+
+    Of an adopted one, once how it is: that may be news.
+    """
+    reason, detail = ailment if ailment is not None else (None, None)
     healthy = ailment is None
-    if healthy == job.healthy:
+    if (healthy, reason) == (job.healthy, job.ailment):
         return
     if ailment is not None:
-        reason, detail = ailment
         job.tell("health", healthy=False, reason=reason, detail=detail)
     elif job.healthy is not None or job.claim is None:
         job.tell("health", healthy=True, detail=None)
-    job.healthy = healthy
+    job.healthy, job.ailment = healthy, reason
 
 
 def _raise_if_out_of_time(job: Job) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterable
+
 from django.db.models import Q
 
 from jobs.models import Job, JobEvent
@@ -22,7 +25,15 @@ def illness(job: Job) -> JobEvent | None:
     A worker that was away comes back with the same container, so what ailed it before ails it still; a new container
     begins well.
     """
+    return illnesses([job]).get(job.pk)
+
+
+def illnesses(jobs: Iterable[Job]) -> dict[uuid.UUID, JobEvent]:
+    """Return what ails those of these jobs that are ill. One query, however many jobs; none without any."""
+    ids = [job.pk for job in jobs]
+    if not ids:
+        return {}
     began = Q(to_state=JobState.RUNNING) & ~Q(from_state__in=[JobState.RUNNING, JobState.UNAVAILABLE])
-    news = Q(event=EVENT) | began
-    newest = JobEvent.objects.filter(news, job=job, ignored=False).order_by("-id").first()
-    return newest if newest is not None and is_illness(newest) else None
+    told = JobEvent.objects.filter(Q(event=EVENT) | began, job__in=ids, ignored=False)
+    newest = told.order_by("job_id", "-id").distinct("job_id")
+    return {event.job_id: event for event in newest if is_illness(event)}

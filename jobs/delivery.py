@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db.models import Count, Sum
 
@@ -33,16 +36,29 @@ class Delivery:
 
 def delivery(job: Job) -> Delivery | None:
     """Return how far the results have come; None where none are on their way. At most two queries."""
-    if job.mode != Job.Mode.BATCH or JobState(job.state) not in STATES:
-        return None
-    told = JobEvent.objects.filter(job=job, event=EVENT, ignored=False, lease__released_at=None).order_by("-id").first()
-    if told is None:
-        return None
-    here = Artifact.objects.filter(lease=told.lease_id, left_out="").aggregate(files=Count("id"), size=Sum("size"))
+    return deliveries([job]).get(job.pk)
+
+
+def deliveries(jobs: Iterable[Job]) -> dict[uuid.UUID, Delivery]:
+    """Return those of these jobs whose results are on their way. At most two queries, however many jobs."""
+    able = [job.pk for job in jobs if job.mode == Job.Mode.BATCH and JobState(job.state) in STATES]
+    if not able:
+        return {}
+    told = JobEvent.objects.filter(job__in=able, event=EVENT, ignored=False, lease__released_at=None)
+    newest = list(told.order_by("job_id", "-id").distinct("job_id"))
+    if not newest:
+        return {}
+    kept = Artifact.objects.filter(lease__in=[event.lease_id for event in newest], left_out="").order_by()
+    here = {row["lease_id"]: row for row in kept.values("lease_id").annotate(files=Count("id"), bytes=Sum("size"))}
+    return {event.job_id: _delivery(event, here) for event in newest}
+
+
+def _delivery(told: JobEvent, arrived: Mapping[Any, Mapping[str, Any]]) -> Delivery:
+    here = arrived.get(told.lease_id, {})
     return Delivery(
         since=told.at,
         files=int(told.facts.get("files", 0)),
         size=int(told.facts.get("bytes", 0)),
-        files_here=here["files"],
-        size_here=here["size"] or 0,
+        files_here=here.get("files") or 0,
+        size_here=here.get("bytes") or 0,
     )

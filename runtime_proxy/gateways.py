@@ -129,12 +129,17 @@ def approved(worker_id: str | None = None) -> list[Gateway]:
 
 
 def write_down(gateway: Gateway, finding: Finding) -> None:
-    """Write the finding unless address or credential are others by now; tell waiting jobs of a way that opened."""
+    """Write the finding unless address or credential are others by now.
+
+    Told are waiting jobs, of a way that opened, and open pages, of one that is not what it was.
+    """
     worker = apps.get_model("workers", "Worker").objects.filter(
         pk=gateway.worker_id, gateway_url=gateway.url, credential_hash=gateway.credential_hash, revoked_at=None
     )
     with transaction.atomic():
-        opened = finding.status == OK and worker.exclude(gateway_status=OK).exists()
+        changed = worker.exclude(gateway_status=finding.status).exists()
         worker.update(gateway_status=finding.status, gateway_detail=finding.detail[:255], gateway_checked_at=Now())
-        if opened:
+        if changed:
+            notices.publish("reach", worker=gateway.worker_id)
+        if changed and finding.status == OK:
             notices.publish("work", worker=gateway.worker_id)

@@ -12,8 +12,10 @@ from django.utils.cache import patch_vary_headers
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from jobs.delivery import delivery
+from jobs.models import Job
 from jobs.states import JobState
-from spaces import words
+from spaces import ailment, delivering, words
 from spaces.forge.errors import Unavailable
 from spaces.placement import Wish
 from spaces.space_page import Person, SpacePage, look_up
@@ -56,9 +58,23 @@ def status_of(page: SpacePage, user: Person) -> dict[str, Any]:
         "since": job.state_since.isoformat() if job is not None else None,
         "reason_code": caused.reason_code if caused is not None else "",
         "reason": words.reason(caused.reason_code, caused.reason) if caused is not None else "",
+        "ailment": _ailment(job),
+        "delivering": _delivering(job),
         "url": page.app_url,
         "waiting": waiting,
     }
+
+
+def _ailment(job: Job | None) -> dict[str, str] | None:
+    """What ails an app that runs."""
+    ails = ailment.of(job) if job is not None else None
+    return {"code": ails.code, "detail": ails.sentence} if ails is not None else None
+
+
+def _delivering(job: Job | None) -> dict[str, Any] | None:
+    """How far the results of a batch job have come that has ended and is still listed as what it was."""
+    bringing = delivery(job) if job is not None else None
+    return delivering.as_json(bringing) if bringing is not None else None
 
 
 def _waiting(page: SpacePage, user: Person) -> dict[str, Any] | None:

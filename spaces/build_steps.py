@@ -48,7 +48,7 @@ def read_steps(log: str) -> list[Step]:
                 Step(
                     number=int(found["number"]),
                     total=int(found["total"]),
-                    command=found["command"][:COMMAND_CHARACTERS],
+                    command=_short(found["command"]),
                     vertex=found["vertex"],
                     stage=found["stage"] or "",
                 ),
@@ -68,6 +68,10 @@ def current(steps: list[Step]) -> Step | None:
     going = [step for step in steps if step.standing == "going"]
     candidates = failed or going or steps
     return candidates[-1] if candidates else None
+
+
+def _short(command: str) -> str:
+    return command if len(command) <= COMMAND_CHARACTERS else command[:COMMAND_CHARACTERS].rstrip() + "…"
 
 
 def _change(steps: dict[str, Step], vertex: str, standing: Standing, seconds: float | None) -> None:

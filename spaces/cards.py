@@ -13,11 +13,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from jobs import lifecycle
+from jobs.delivery import Delivery, deliveries
 from jobs.line import COUNTED_PLACES
 from jobs.models import Job
 from jobs.states import JobState
 from jobs.waiting import Waiting, look
-from spaces import words
+from spaces import ailment, delivering, words
+from spaces.ailment import Ailment
 from spaces.durations import duration, ordinal, rough
 from spaces.models import Space
 from spaces.placement import requirement_of
@@ -58,6 +60,7 @@ class Card:
     group: str
     line: str  # the one useful sentence at the bottom
     mine: bool
+    warns: bool = False  # it runs, and the line says what is wrong with it
 
     @property
     def lit(self) -> bool:
@@ -71,6 +74,15 @@ class Card:
     @property
     def revision(self) -> str:
         return self.job.revision if self.job is not None and not self.job.is_final else self.space.head_revision
+
+
+@dataclass(frozen=True)
+class News:
+    """What is known of jobs beside their rows, by their ids: read for all cards at once."""
+
+    waiting: dict[uuid.UUID, Waiting]
+    delivering: dict[uuid.UUID, Delivery]
+    ailing: dict[uuid.UUID, Ailment]
 
 
 @dataclass(frozen=True)
@@ -130,8 +142,8 @@ def newest_jobs(spaces: Iterable[Space]) -> dict[int, Job]:
 def cards(spaces: Sequence[Space], *, username: str) -> list[Card]:
     """Return a card for each Space, the ones with something going on first. A fixed number of queries."""
     jobs = newest_jobs(spaces)
-    waiting = _waiting(jobs.values())
-    made = [_card(space, jobs.get(space.pk), waiting=waiting, username=username) for space in spaces]
+    news = News(_waiting(jobs.values()), deliveries(jobs.values()), ailment.of_all(jobs.values()))
+    made = [_card(space, jobs.get(space.pk), news=news, username=username) for space in spaces]
     return sorted(made, key=lambda card: (card.job is None, -(card.job.seq if card.job else 0), str(card.space)))
 
 
@@ -163,19 +175,20 @@ def topics(all_cards: Sequence[Card]) -> list[tuple[str, int]]:
     return [(topic, count) for topic, count in found.most_common(8) if topic != "space"]
 
 
-def _card(space: Space, job: Job | None, *, waiting: dict[uuid.UUID, Waiting], username: str) -> Card:
+def _card(space: Space, job: Job | None, *, news: News, username: str) -> Card:
     group = "idle" if job is None else _GROUP_OF.get(JobState(job.state), "idle")
     return Card(
         space=space,
         job=job,
         badge=words.badge(job, kind=kind_of(space, job)),
         group=group,
-        line=_line(job, waiting=waiting),
+        line=_line(job, news=news),
+        warns=job is not None and job.id in news.ailing,
         mine=bool(username) and space.owner.casefold() == username.casefold(),
     )
 
 
-def _line(job: Job | None, *, waiting: dict[uuid.UUID, Waiting]) -> str:
+def _line(job: Job | None, *, news: News) -> str:
     """Return what a visitor most wants to know of a Space in its present state."""
     if job is None:
         return _("Runs when somebody starts it")
@@ -183,7 +196,11 @@ def _line(job: Job | None, *, waiting: dict[uuid.UUID, Waiting]) -> str:
     where = job.worker.name if job.worker is not None else ""
     state = JobState(job.state)
     if state is JobState.QUEUED:
-        return _waiting_line(job, waiting.get(job.id))
+        return _waiting_line(job, news.waiting.get(job.id))
+    if job.id in news.delivering and state is not JobState.UNAVAILABLE:
+        return delivering.on_a_card(news.delivering[job.id])
+    if job.id in news.ailing:
+        return news.ailing[job.id].sentence
     if state is JobState.RUNNING:
         return _("%(worker)s · up %(time)s") % {"worker": where, "time": duration(since)}
     if state is JobState.UNAVAILABLE:

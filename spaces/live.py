@@ -51,6 +51,8 @@ RETRY_MS = 2000
 
 MOVING = frozenset({JobState.QUEUED, JobState.LEASED, JobState.BUILDING, JobState.STARTING, JobState.STOPPING})
 
+WAKING = frozenset({"job", "access", "reach"})  # notices after which the state may be another one
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -222,7 +224,7 @@ async def _state_events(visit: Visit) -> AsyncGenerator[bytes, None]:
     """Yield the state now, at each change, and at ticks while something moves; comments when all is quiet."""
     yield f"retry: {RETRY_MS}\n\n".encode()
     try:
-        async with notices.mailbox({"job", "access"}) as box:  # subscribed before the first read: nothing is missed
+        async with notices.mailbox(WAKING) as box:  # subscribed before the first read: nothing is missed
             state = await _in_thread(read_state, visit.space)
             yield _event("state", state)
             spoke = time.monotonic()

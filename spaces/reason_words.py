@@ -35,6 +35,7 @@ REASONS: Mapping[str, _StrPromise] = {
     "app_silent": gettext_lazy("Nothing answers on its port."),
     "app_frozen": gettext_lazy("Its container is paused on the machine."),
     "app_lost_gpu": gettext_lazy("It runs, but its GPU is lost inside its container; a restart brings it back."),
+    "gateway_unreachable": gettext_lazy("It runs, but its machine cannot be reached from here to open it."),
     # reported by workers
     "host_rebooted": gettext_lazy("The machine was restarted; the same image starts again."),
     "engine_restarted": gettext_lazy("The container engine was restarted; the same image starts again."),

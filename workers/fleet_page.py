@@ -15,7 +15,7 @@ from django.utils.translation import ngettext, pgettext
 
 from jobs import line as queue
 from jobs.models import Job
-from spaces import words
+from spaces import delivering, words
 from spaces.durations import gigabytes, rough
 from spaces.why import Reader
 from workers import refusals, unreleased
@@ -154,6 +154,7 @@ def _row(line: WorkerLine, now: datetime, reader: Reader) -> WorkerRow:
         gone=not line.online,
         facts=_facts(worker) if reader.operator else [],
         remarks=[
+            *_delivering(line, reader),
             *_refused(line, now, reader),
             *_remarks(line, reader),
             *(_operators_remarks(line) if reader.operator else []),
@@ -170,6 +171,19 @@ def _note(line: WorkerLine, reader: Reader) -> str:
     if not line.names:
         return what
     return f"{what} " + _("Now: %(names)s.") % {"names": words.holders(seen, hidden=len(line.names) - len(seen))}
+
+
+def _delivering(line: WorkerLine, reader: Reader) -> list[str]:
+    """Which jobs have ended there and deliver their results. Of one that is away, what it does is not known."""
+    return [
+        delivering.of(left.name if _knows(reader, left.name) else words.holders([], hidden=1), left.bringing)
+        for left in line.left
+        if left.bringing is not None and line.online
+    ]
+
+
+def _knows(reader: Reader, space: str) -> bool:
+    return reader.operator or space in reader.spaces
 
 
 def _refused(line: WorkerLine, now: datetime, reader: Reader) -> list[str]:

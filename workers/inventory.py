@@ -17,6 +17,7 @@ from typing import Any
 
 from django.conf import settings
 
+from jobs.delivery import Delivery, deliveries
 from jobs.models import Lease
 from workers import unreleased
 from workers.models import Worker
@@ -34,6 +35,7 @@ class Left:
     state: str
     since: datetime | None = None
     deadline_at: datetime | None = None  # of a job that is being stopped: when it is killed
+    bringing: Delivery | None = None  # its app has ended, and its results are on their way
     on_the_books: bool = True  # an uncleared lease of ours; else only the worker's report lists it
 
     def as_json(self) -> dict[str, Any]:
@@ -77,13 +79,15 @@ def drain_of(worker: Worker, left: Sequence[Left], *, online: bool) -> Drain | N
 
 
 def left_on(workers: Iterable[Worker]) -> dict[uuid.UUID, list[Left]]:
-    """What is left on each of these workers, oldest first. At most two queries, however many workers."""
+    """What is left on each of these workers, oldest first. At most four queries, however many workers."""
     workers = list(workers)
     found: dict[uuid.UUID, list[Left]] = defaultdict(list)
     uncleared = Lease.objects.filter(worker__in=[worker.pk for worker in workers], cleared_at=None)
     on_the_books: set[str] = set()
-    for lease in uncleared.select_related("job").order_by("acquired_at"):
-        found[lease.worker_id].append(_of_lease(lease))
+    leases = list(uncleared.select_related("job").order_by("acquired_at"))
+    bringing = deliveries(lease.job for lease in leases if lease.released_at is None)
+    for lease in leases:
+        found[lease.worker_id].append(_of_lease(lease, bringing.get(lease.job_id)))
         on_the_books.add(str(lease.pk))
     besides = {worker.pk: _only_reported(worker, on_the_books) for worker in workers}
     if any(besides.values()):
@@ -103,7 +107,7 @@ def _only_reported(worker: Worker, on_the_books: Collection[str]) -> list[str]:
     return [lease for lease in worker.inventory or [] if lease not in on_the_books and lease not in freed]
 
 
-def _of_lease(lease: Lease) -> Left:
+def _of_lease(lease: Lease, bringing: Delivery | None) -> Left:
     job = lease.job
     deadline = None
     if lease.released_at is None and job.stop_requested_at is not None:
@@ -114,4 +118,5 @@ def _of_lease(lease: Lease) -> Left:
         state=job.state if lease.released_at is None else REMOVING,
         since=lease.released_at or job.state_since,
         deadline_at=deadline,
+        bringing=bringing if lease.released_at is None else None,
     )

@@ -11,6 +11,7 @@ from jobs import offers, vram
 from jobs.clock import now_and_up_since
 from jobs.scheduling import GpuOffer
 from jobs.switch import remote_workers_enabled
+from spaces import delivering
 from workers import held, refusals, unreleased
 from workers.held import Held
 from workers.inventory import Drain, Left, drain_of, left_on
@@ -154,6 +155,11 @@ def as_json(line: WorkerLine, *, now: datetime) -> dict[str, Any]:
         "revoked_at": None if worker.revoked_at is None else worker.revoked_at.isoformat(),
         "stale": worker.last_seen_at is not None and not line.online,
         "jobs": line.jobs,
+        "delivering": [
+            {"lease": str(left.lease_id), "space": left.name, **delivering.as_json(left.bringing)}
+            for left in line.left
+            if left.bringing is not None
+        ],
         "drain": None if line.drain is None else line.drain.as_json(),
         "held": [one.as_json() for one in line.held],
         "not_released": [one.as_json() for one in unreleased.on(worker)],

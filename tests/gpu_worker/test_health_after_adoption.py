@@ -9,7 +9,7 @@ import docker
 import pytest
 
 from tests.gpu_worker.control_plane import ControlPlane, Lease
-from tests.gpu_worker.images import container_files
+from tests.gpu_worker.images import DOCKERFILE, container_files
 from tests.gpu_worker.worker import WEB_APP, WorkerProcess, eventually, make_repository
 
 Make = Callable[..., WorkerProcess]
@@ -63,3 +63,22 @@ def test_what_changed_while_the_worker_was_away_is_told(container: tuple[WorkerP
     worker.start()
 
     eventually(lambda: judgements(lease) == [(False, "paused"), (True, None)], what="that it is well")
+
+
+@pytest.mark.docker
+def test_another_ailment_is_news_although_the_app_was_ill_before(plane: ControlPlane, make_worker: Make) -> None:
+    make_worker(executor="docker").start()
+    serves = "busybox httpd -f -v -p 0.0.0.0:7860 -h /www"
+    closes = DOCKERFILE.replace(f"exec {serves}", f"{serves} & echo $! > /www/pid; exec sleep 600")
+    lease = running(plane, container_files(Dockerfile=closes))
+    engine = docker.from_env()
+    [app] = engine.containers.list(filters={"label": f"openface.lease={lease.id}"})
+
+    assert app.exec_run(["sh", "-c", "kill $(cat /www/pid)"]).exit_code == 0
+    eventually(lambda: judgements(lease) == [(False, "no_answer")], what="that nothing answers")
+    app.pause()
+    eventually(lambda: judgements(lease)[1:] == [(False, "paused")], what="that it is paused")
+    app.unpause()
+
+    eventually(lambda: judgements(lease)[2:] == [(False, "no_answer")], what="that nothing answers, again")
+    engine.close()

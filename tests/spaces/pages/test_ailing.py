@@ -161,3 +161,47 @@ def test_the_state_that_open_pages_follow_has_the_ailment_in_it(running: Attempt
     running.report("health", healthy=False, reason="paused")
 
     assert read_state(space)["ailment"] == "app_frozen"
+
+
+def test_another_ailment_takes_the_place_of_the_first(running: Attempt, alice: Client) -> None:
+    running.report("health", healthy=False, reason="no_answer").report("health", healthy=False, reason="gpu_lost")
+
+    assert under_the_frame(alice) == LOST
+    assert [reason for reason, _ in history(alice)[:2]] == [LOST, "Nothing answers on its port."]
+    assert read_state(Space.objects.get())["ailment"] == "app_lost_gpu"
+
+
+@pytest.mark.parametrize("gateway", ["refused", "timeout"])
+def test_an_app_whose_machine_cannot_be_reached_says_so_until_it_can(
+    running: Attempt, alice: Client, gateway: str
+) -> None:
+    Worker.objects.update(gateway_status=gateway)
+    assert under_the_frame(alice) == "It runs, but its machine cannot be reached from here to open it."
+    assert read_state(Space.objects.get())["ailment"] == "gateway_unreachable"
+
+    Worker.objects.update(gateway_status="ok")
+
+    assert under_the_frame(alice) == ""
+
+
+def test_what_ails_the_app_itself_is_said_before_that_its_machine_is_out_of_reach(
+    running: Attempt, alice: Client
+) -> None:
+    Worker.objects.update(gateway_status="timeout")
+
+    running.report("health", healthy=False, reason="gpu_lost")
+
+    assert under_the_frame(alice) == LOST
+
+
+def test_its_card_and_its_status_say_it_too(running: Attempt, alice: Client) -> None:
+    assert alice.get("/api/v1/spaces/alice/lab/status").json()["ailment"] is None
+    running.report("health", healthy=False, reason="paused")
+
+    (card,) = alice.get("/spaces/").context["cards"]
+
+    assert (card.line, card.warns, card.group) == ("Its container is paused on the machine.", True, "running")
+    assert alice.get("/api/v1/spaces/alice/lab/status").json()["ailment"] == {
+        "code": "app_frozen",
+        "detail": "Its container is paused on the machine.",
+    }

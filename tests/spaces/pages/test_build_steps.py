@@ -46,3 +46,9 @@ def test_a_log_without_steps_has_none() -> None:
 
 def test_numbers_that_nobody_meant_are_not_read() -> None:
     assert read_steps(f"#1 [{'9' * 5000}/4] FROM x\n#1 DONE {'9' * 5000}.0s\n#2 DONE 1.2.3s\n") == []
+
+
+def test_a_long_command_is_cut_where_it_can_be_seen() -> None:
+    (step,) = read_steps("#5 [1/1] RUN " + "x" * 200 + "\n")
+
+    assert step.command.endswith("x…") and len(step.command) == 81

@@ -6,6 +6,8 @@ import pytest
 from django.test import Client
 
 from jobs.models import Artifact, Job, JobEvent
+from spaces.models import LocalRepository, Space
+from tests.factories import UptimeFactory, UserFactory, ago
 from tests.spaces.pages import runs
 from tests.spaces.repositories import make_space
 from workers.models import Worker
@@ -19,6 +21,7 @@ ENDED = "It has ended, and its results are being delivered."
 
 @pytest.fixture
 def attempt(alice: Client, worker: Worker) -> runs.Attempt:
+    UptimeFactory.create()
     make_space("alice/bench", topics=("benchmark",))
     assert alice.post(f"{PAGE}start").status_code == 303
     return runs.claim(worker).to_running()
@@ -85,3 +88,48 @@ def test_a_worker_that_does_not_say_how_much_is_believed_all_the_same(alice: Cli
 
     assert HEADLINE in page(alice) and ENDED in page(alice)
     assert JobEvent.objects.get(event="delivering").facts == {"files": 0, "bytes": 0}
+
+
+class TestWhereElseItIsSaid:
+    FIGURES = "1 of 3 files, 1.0 MB of 4.0 MB"
+
+    @pytest.fixture(autouse=True)
+    def on_its_way(self, attempt: runs.Attempt) -> None:
+        attempt.report("delivering", files=3, bytes=4_000_000)
+        arrive(attempt, "scores.csv", 1_000_000)
+
+    def test_on_its_card(self, alice: Client) -> None:
+        (card,) = alice.get("/spaces/").context["cards"]
+
+        assert (card.line, card.warns) == (f"Delivering results · {self.FIGURES}", False)
+
+    def test_in_its_status(self, alice: Client, attempt: runs.Attempt) -> None:
+        told = alice.get("/api/v1/spaces/alice/bench/status").json()["delivering"]
+
+        since = JobEvent.objects.get(event="delivering").at.isoformat()
+        assert told == {"since": since, "files": 3, "files_here": 1, "bytes": 4_000_000, "bytes_here": 1_000_000}
+        attempt.report("exited", code=0, oom_killed=False)
+        assert alice.get("/api/v1/spaces/alice/bench/status").json()["delivering"] is None
+
+    def test_on_the_fleet_page_by_its_name_for_those_who_may_know_it(self, alice: Client, otto: Client) -> None:
+        Space.objects.update(visibility="private")
+        LocalRepository.objects.update(visibility="private")
+        dora = Client()
+        dora.force_login(UserFactory.create(username="dora"))
+
+        for reader, name in ((alice, "alice/bench"), (otto, "alice/bench"), (dora, "a Space you cannot see")):
+            sentence = f"{name} has ended and delivers its results: {self.FIGURES}."
+            assert sentence in reader.get("/fleet/").content.decode()
+
+    def test_to_programs_of_operators(self, otto: Client, attempt: runs.Attempt) -> None:
+        (worker,) = otto.get("/api/v1/fleet/workers").json()["workers"]
+
+        (told,) = worker["delivering"]
+        assert (told["space"], told["lease"], told["files_here"]) == ("alice/bench", str(attempt.lease.pk), 1)
+
+    def test_of_a_worker_that_is_away_nothing_is_claimed(self, otto: Client) -> None:
+        Worker.objects.update(last_seen_at=ago(3600))
+
+        assert "delivers its results" not in otto.get("/fleet/").content.decode()
+        (card,) = otto.get("/spaces/").context["cards"]
+        assert "is not heard from" in card.line

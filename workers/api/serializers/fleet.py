@@ -62,6 +62,18 @@ class NotReleasedOut(Shared):
     freed = serializers.BooleanField(help_text="an operator has freed the GPU in spite of it")
 
 
+class DeliveringOut(Shared):
+    """A batch job whose app has ended and whose results are on their way."""
+
+    lease = serializers.UUIDField()
+    space = serializers.CharField()
+    since = serializers.DateTimeField()
+    files = serializers.IntegerField(help_text="as announced; 0: its worker did not say")
+    files_here = serializers.IntegerField()
+    bytes = serializers.IntegerField(help_text="as announced")
+    bytes_here = serializers.IntegerField()
+
+
 class FleetWorkerOut(Shared):
     """One worker for operators; more fields than these may be there."""
 
@@ -74,6 +86,7 @@ class FleetWorkerOut(Shared):
     stale = serializers.BooleanField(help_text="not heard: all figures are those of its last report")
     refused = RefusedOut(allow_null=True, help_text="null: its reports are taken")
     jobs = serializers.IntegerField(help_text="leases that it has not cleared")
+    delivering = DeliveringOut(many=True)
     drain = DrainOut(allow_null=True)
     held = HeldOut(many=True, help_text="containers on hold")
     not_released = NotReleasedOut(many=True)
