@@ -22,6 +22,7 @@ from gpu_worker.tree_names import shown
 _ADD = re.compile(r"\s*(?:ONBUILD\s+)?ADD\s+(?P<words>.*)", re.IGNORECASE | re.DOTALL)
 _ADDRESS = re.compile(r"://(?P<authority>[^/?#\s]*)")
 _LIKE_SCP = re.compile(r"\[?[\w.-]+@(?P<host>[^:/\s]+):")  # git@host:owner/repo.git
+_JSON_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 _OWN_NAMES = frozenset(
     {
         *("localhost", "localhost.localdomain", "localhost6", "ip6-localhost", "ip6-loopback"),
@@ -33,7 +34,9 @@ MOST_WORDS = 1000  # with variables, after ADD: nobody writes so many
 
 def judge_added(dockerfile: str, build_args: Mapping[str, str]) -> None:
     """Raise JobFailed (``address_refused``) where the words after ADD name a host that `judge_host` refuses."""
-    for host in sorted(_added(dockerfile.removeprefix("\ufeff"), build_args)):
+    text = dockerfile.removeprefix("\ufeff")
+    unescaped = _JSON_ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), text)  # ADD ["\u0068ttp://…", …]
+    for host in sorted({host for one in {text, unescaped} for host in _added(one, build_args)}):
         judge_host(host)
 
 

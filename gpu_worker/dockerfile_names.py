@@ -19,7 +19,8 @@ from gpu_worker.errors import JobFailed
 
 _FROM = re.compile(r"^\s*(?:ONBUILD\s+)?FROM\s+(?:--\S+\s+)*(\S+)", re.IGNORECASE)
 _ARG = re.compile(r"^\s*(?:ONBUILD\s+)?(?:ARG|ENV)\s+(.*)$", re.IGNORECASE)
-_ASSIGNED = re.compile(r"\b(\w+)[=\s](\S*)")
+# The first takes the older form too, ENV NAME value; the second what follows a value with blanks, which had quotes.
+_ASSIGNED = (re.compile(r"\b(\w+)[=\s](\S*)"), re.compile(r"(?<!\S)(\w+)=(\S*)"))
 _OTHER_IMAGE = re.compile(r"\bfrom=([^,\s]+)", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$(?:(?P<plain>\w+)|\{(?P<name>\w+)(?::?[-+](?P<word>[^{}$]*))?\})")
 _SYNTAX = re.compile(r"\bsyntax\"?\s*[=:]\s*\"?([^\s\"]+)", re.IGNORECASE)
@@ -62,7 +63,7 @@ def values_of(instructions: list[str], build_args: Mapping[str, str]) -> Mapping
         values[f"{side}PLATFORM"], values[f"{side}VARIANT"] = {f"linux/{machine}"}, {""}
     for instruction in instructions:
         if (assigned := _ARG.match(instruction)) is not None:
-            for name, value in _ASSIGNED.findall(assigned[1]):
+            for name, value in itertools.chain.from_iterable(form.findall(assigned[1]) for form in _ASSIGNED):
                 values[name].add(value)
     for name, value in build_args.items():
         values[name].add(value.translate(QUOTING))

@@ -59,6 +59,26 @@ def test_what_is_added_from_the_worker_s_own_machine_is_refused(add: str, host: 
     assert failure.reason == "address_refused"
 
 
+@pytest.mark.parametrize(
+    "steps",
+    [
+        r'ADD ["http://\u0031\u00327.0.0.1/a", "/x"]',
+        r'ADD ["http:\/\/127.0.0.1/a", "/x"]',
+        'ENV X="a b" H=127.0.0.1\nADD http://$H/a /x',
+        "ENV URL http://127.0.0.1/a\nADD $URL /x",
+        "ENV A=htt B=p:// C=127.0.0.1/a\nADD $A$B$C /x",
+        'ADD htt\\p://127.0".0."\\1/a /x',
+        "ENV Q=127.0.0.1\nADD http://${H:-$Q}/a /x",
+        "ADD git@127.0.0.1:owner/repo.git /x",
+    ],
+)
+def test_no_way_to_write_it_hides_it(steps: str) -> None:
+    failure = refusal(f"FROM scratch\n{steps}\n")
+
+    assert failure is not None
+    assert failure.reason == "address_refused"
+
+
 def test_the_machine_s_own_address_is_refused_by_a_sentence_that_says_it() -> None:
     failure = refusal(f"FROM scratch\nADD http://{own_address()}:3141/simple /x\n")
 

@@ -58,6 +58,7 @@ def refused(dockerfile: str, *lent: str) -> str | None:
         ("ARG X=owner/private\nFROM $X\n", "image_not_lent"),
         ("ARG A=owner B='/pri'\nARG C=${B}vate\nFROM ${A}$C\n", "image_not_lent"),
         ("ARG X\nFROM ${X:-owner/private}\n", "image_not_lent"),
+        ('ARG A="a b" X=owner/private\nFROM $X\n', "image_not_lent"),
         ("ARG GIVEN=python:3.11\nFROM ${GIVEN}\n", "image_not_lent"),
         ("ARG X=owner/privateX\nFROM ${X%X}\n", "image_not_lent"),  # nobody could tell
         ("ARG X=$X$X\nFROM $X\n", "image_not_lent"),
