@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_worker.build_settings import BuildSettings
+from gpu_worker.engine_address import engine_address
 from gpu_worker.host import in_container
 
 logger = logging.getLogger(__name__)
@@ -154,7 +155,7 @@ def choose(info: Mapping[str, Any], settings: BuildSettings, *, buildx: bool, ro
     """
     if in_container():
         return BuildGroup(missing="the worker runs in a container, from which control groups cannot be set")
-    if _is_remote(os.environ.get("DOCKER_HOST", "")):
+    if _is_remote(engine_address().url):
         return BuildGroup(missing="the engine runs on another machine")
     limits = BuildLimits(settings.memory_mib or int(info.get("MemTotal") or 0) // MIB // 2 or MIB, settings.pids)
     if buildx and _major(info) >= 23:

@@ -9,7 +9,9 @@ from collections.abc import Callable
 import docker
 import requests.exceptions
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.tls import TLSConfig
 
+from gpu_worker.engine_address import EngineAddress, engine_address
 from gpu_worker.errors import EngineError, EngineSilent
 
 logger = logging.getLogger(__name__)
@@ -57,7 +59,7 @@ class Connection:
     """One engine, seen from any thread: the SDK's sessions are not made to be shared, so each has its own."""
 
     def __init__(self, base_url: str | None = None) -> None:
-        """*base_url*: the engine's address; None: as the environment says (DOCKER_HOST, else the local socket)."""
+        """*base_url*: the engine's address; None: where Docker's own command line would look (engine_address.py)."""
         self._base_url = base_url
         self._local = threading.local()
 
@@ -69,6 +71,22 @@ class Connection:
                 if self._base_url is not None:
                     client = docker.DockerClient(base_url=self._base_url, timeout=ENGINE_TIMEOUT_SECONDS)
                 else:
-                    client = docker.from_env(timeout=ENGINE_TIMEOUT_SECONDS)
+                    client = _client_at(engine_address())
             self._local.client = client
         return client
+
+    def close(self) -> None:
+        """Close this thread's client, if it has one."""
+        client: docker.DockerClient | None = self._local.__dict__.pop("client", None)
+        if client is not None:
+            client.close()
+
+
+def _client_at(address: EngineAddress) -> docker.DockerClient:
+    if address.context is None:
+        return docker.from_env(timeout=ENGINE_TIMEOUT_SECONDS)
+    tls: TLSConfig | bool = False
+    if (kept := address.tls_dir) is not None:
+        pair = (str(kept / "cert.pem"), str(kept / "key.pem"))
+        tls = TLSConfig(client_cert=pair, ca_cert=str(kept / "ca.pem"), verify=address.verify)
+    return docker.DockerClient(base_url=address.url, tls=tls, timeout=ENGINE_TIMEOUT_SECONDS)

@@ -35,7 +35,7 @@ def examine(config: WorkerConfig, *, test_device: bool = False, image: str | Non
     look = DriverLook.now(config)
     if config.executor == "docker":
         facts = engine.ask()
-        checks += [engine.engine(facts, config), engine.buildkit(), builds.build_limits(facts, config)]
+        checks += [engine.engine(facts, config), engine.buildkit(facts), builds.build_limits(facts, config)]
         checks += [driver(look), gpus(look)]
         checks += engine.gpu_support(facts, wanted=look.needs_toolkit)
     else:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpu_worker.config import WorkerConfig
-from gpu_worker.containers import ContainerEngine
+from gpu_worker.containers.connection import Connection, engine_errors
 from gpu_worker.disk import DiskFloor
 from gpu_worker.doctor.machine import disk_check
 from gpu_worker.doctor.reasons import reason_of
+from gpu_worker.engine_address import engine_address
 from gpu_worker.errors import EngineError
 from gpu_worker.host import in_container
 from gpu_worker.images import find_build_tool
 from gpu_worker.protocol import DoctorCheck
 
+ASK_SECONDS = 20.0
 TOOLKIT_HOOK = "nvidia-container-runtime-hook"
 TOOLKIT_CONFIG = Path("/etc/nvidia-container-runtime/config.toml")
 # The links without which the engine forgets a container's GPU when systemd reloads; 195 is NVIDIA's device number.
@@ -30,14 +33,23 @@ class EngineFacts:
     info: dict[str, Any]
     problem: str | None = None
     """Why nothing is known."""
+    address: str = "an unknown place"
 
 
 def ask() -> EngineFacts:
-    """What the engine says of itself."""
+    """What the engine says of itself, and where it is."""
     try:
-        return EngineFacts(ContainerEngine("doctor").describe())
+        address = str(engine_address())
     except EngineError as problem:
-        return EngineFacts({}, f"the container engine does not answer: {reason_of(problem)}")
+        return EngineFacts({}, str(problem))
+    connection = Connection()
+    try:
+        with engine_errors():
+            return EngineFacts(dict(connection().info()), address=address)
+    except EngineError as problem:
+        return EngineFacts({}, f"the container engine at {address} does not answer: {reason_of(problem)}", address)
+    finally:
+        connection.close()
 
 
 def engine(facts: EngineFacts, config: WorkerConfig) -> DoctorCheck:
@@ -46,15 +58,18 @@ def engine(facts: EngineFacts, config: WorkerConfig) -> DoctorCheck:
             "engine",
             False,
             facts.problem,
-            "Start Docker, and let this user reach its socket (group docker, or DOCKER_HOST).",
+            "Start Docker, and let this user reach its socket (group docker). Where it is elsewhere: DOCKER_HOST, or "
+            "DOCKER_CONTEXT.",
         )
     info = facts.info
     remedy = "Free some space, or move Docker's data-root to a larger disk."
     room = disk_check("engine", Path(str(info.get("DockerRootDir"))), remedy, floor=DiskFloor(config.disk_floor_mib))
-    return DoctorCheck("engine", room.ok, f"Docker {info.get('ServerVersion')}; images: {room.detail}", room.remedy)
+    said = f"Docker {info.get('ServerVersion')} at {facts.address}; images: {room.detail}"
+    return DoctorCheck("engine", room.ok, said, room.remedy)
 
 
-def buildkit() -> DoctorCheck:
+def buildkit(facts: EngineFacts) -> DoctorCheck:
+    """Whether images can be built, and on the same engine that runs them."""
     tool = find_build_tool()
     if tool is None:
         return DoctorCheck(
@@ -63,7 +78,26 @@ def buildkit() -> DoctorCheck:
             "no docker command line here can drive BuildKit, so nothing can be built",
             "Install the docker command line with its buildx plugin (docker-buildx-plugin).",
         )
+    there = None if facts.problem is not None else _engine_of(tool.path)
+    if there not in (None, facts.info.get("ID")):
+        return DoctorCheck(
+            "buildkit",
+            False,
+            f"{tool.path} builds on another engine ({there or 'it reaches none'}) than the one at {facts.address}",
+            "Compare `docker info` of this user with the check engine; say DOCKER_HOST in the worker's settings.",
+        )
     return DoctorCheck("buildkit", True, f"{tool.path}: {tool.version}")
+
+
+def _engine_of(program: str) -> str | None:
+    """The id of the engine that this docker command line talks to; "" where it reaches none, None: it does not say."""
+    try:
+        done = subprocess.run(
+            (program, "info", "--format", "{{.ID}}"), capture_output=True, text=True, timeout=ASK_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip()
 
 
 def gpu_support(facts: EngineFacts, *, wanted: bool) -> list[DoctorCheck]:

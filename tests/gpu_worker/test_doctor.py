@@ -55,7 +55,8 @@ def test_the_command_tells_each_check_and_fails_where_one_is_bad(tmp_path: Path)
     assert (done.returncode, answer["ok"]) == (1, False)
     assert checks["data_dir"]["ok"] is True
     assert checks["engine"]["ok"] is False and "Docker" in checks["engine"]["remedy"]
-    assert checks["engine"]["detail"] == "the container engine does not answer: No such file or directory"
+    address = f"unix://{tmp_path}/nobody"
+    assert checks["engine"]["detail"] == f"the container engine at {address} does not answer: No such file or directory"
     assert checks["control_plane"]["detail"] == "OPENFACE_URL is not set"
     assert all(check["remedy"] for check in answer["checks"] if check["ok"] is False)
 
@@ -103,7 +104,7 @@ class TestTheEngine:
     def test_a_command_line_without_buildkit_is_bad(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         only_on_path(monkeypatch, tmp_path / "bin")
 
-        check = engine.buildkit()
+        check = engine.buildkit(EngineFacts({}))
 
         assert (check.ok, "buildx" in str(check.remedy)) == (False, True)
 
