@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_worker.errors import ConfigError
+from gpu_worker.settings_values import existing_file, shown
 from gpu_worker.whole_numbers import whole_number
 
 PUBLIC_PYTHON_IMAGE = "python:{version}-slim"
@@ -59,27 +60,22 @@ def load(values: Mapping[str, str], *, base_image: str) -> BuildSettings:
     *base_image* is what the machine has for Dockerfiles that let it choose: where it has one, and nothing else is
     said, it is the best guess for these too.
     """
+    if base_image and _IMAGE.fullmatch(base_image) is None:
+        raise ConfigError(f"OPENFACE_BASE_IMAGE is {shown(base_image)}; it is the name of an image, as debian:12.")
     image = values.get("OPENFACE_PYTHON_IMAGE") or base_image or PUBLIC_PYTHON_IMAGE
     if _IMAGE.fullmatch(image.replace(VERSION, DEFAULT_PYTHON)) is None:
-        raise ConfigError(f"OPENFACE_PYTHON_IMAGE is {image!r}; it is the name of an image, as {PUBLIC_PYTHON_IMAGE}.")
+        raise ConfigError(
+            f"OPENFACE_PYTHON_IMAGE is {shown(image)}; it is the name of an image, as {PUBLIC_PYTHON_IMAGE}."
+        )
     lent = tuple(values.get("LENT_IMAGES", "").replace(",", " ").split())
     for name in lent:
         if _PATTERN.fullmatch(name) is None:
-            raise ConfigError(f"LENT_IMAGES names {name!r}; it is a list of images, with * for any characters.")
+            raise ConfigError(f"LENT_IMAGES names {shown(name)}; it is a list of images, with * for any characters.")
     return BuildSettings(
         python_image=image,
         lent=(*lent, base_image) if base_image else lent,
-        pip_config=_file(values, "OPENFACE_PIP_CONFIG"),
-        apt_sources=_file(values, "OPENFACE_APT_SOURCES"),
+        pip_config=existing_file(values, "OPENFACE_PIP_CONFIG"),
+        apt_sources=existing_file(values, "OPENFACE_APT_SOURCES"),
         memory_mib=whole_number(values, "BUILD_MEMORY_MIB", lowest=64, highest=16 * 1024 * 1024),
         pids=whole_number(values, "BUILD_PIDS", lowest=16, highest=4_194_304) or DEFAULT_PIDS,
     )
-
-
-def _file(values: Mapping[str, str], name: str) -> Path | None:
-    if name not in values:
-        return None
-    path = Path(values[name])
-    if not path.is_file():
-        raise ConfigError(f"{name} names {path}, which is not a file.")
-    return path.absolute()

@@ -16,6 +16,7 @@ from gpu_worker import build_settings
 from gpu_worker.build_settings import BuildSettings
 from gpu_worker.errors import ConfigError
 from gpu_worker.job_limits import DEFAULT_PIDS, LimitDefaults
+from gpu_worker.settings_values import LONGEST_SHOWN, existing_file, path_in, shown
 from gpu_worker.source_limits import SourceLimits
 from gpu_worker.whole_numbers import number_in, whole_number
 
@@ -128,9 +129,9 @@ def _read(merged: Mapping[str, str], *, local: bool) -> WorkerConfig:
         gateway_port=_number(merged, "GPU_WORKER_PORT", DEFAULT_GATEWAY_PORT, highest=65535),
         max_gpu_jobs=_number(merged, "MAX_GPU_JOBS", 1, highest=64),
         max_cpu_jobs=_number(merged, "MAX_CPU_JOBS", 2, highest=1024),
-        data_dir=Path(merged.get("WORKER_DATA_DIR", str(DEFAULT_DATA_DIR))).absolute(),
+        data_dir=(path_in(merged, "WORKER_DATA_DIR") or DEFAULT_DATA_DIR).absolute(),
         executor=_executor(merged),
-        simulate_gpus=_existing_file(merged, "OPENFACE_SIMULATE_GPUS"),
+        simulate_gpus=existing_file(merged, "OPENFACE_SIMULATE_GPUS"),
         quiet_above_mib=_quiet_above(merged),
         doctor_seconds=_number(merged, "DOCTOR_SECONDS", DEFAULT_DOCTOR_SECONDS, highest=24 * 3600),
         gpu_watch_seconds=_number(merged, "GPU_WATCH_SECONDS", DEFAULT_GPU_WATCH_SECONDS, highest=24 * 3600),
@@ -167,35 +168,35 @@ def _http_url(name: str, url: str) -> str:
         parts = urlsplit(url)
         port = parts.port  # looked at here, and only here
     except ValueError as problem:
-        raise ConfigError(f"{name} is {url!r}, which is not an address: {problem}.") from None
+        raise ConfigError(f"{name} is {shown(url)}, which is not an address: {str(problem)[:LONGEST_SHOWN]}.") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or _NO_ADDRESS.search(url):
-        raise ConfigError(f"{name} is {url!r}, which is not an http:// or https:// address.")
+        raise ConfigError(f"{name} is {shown(url)}, which is not an http:// or https:// address.")
     if port == 0:
-        raise ConfigError(f"{name} is {url!r}, and nobody can be called at port 0.")
+        raise ConfigError(f"{name} is {shown(url)}, and nobody can be called at port 0.")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ConfigError(f"{name} must be a plain address without user, query or fragment.")
     return url.rstrip("/")
 
 
 def _tls(values: Mapping[str, str]) -> bool | Path:
-    ca_file = _existing_file(values, "OPENFACE_CA_FILE")
+    ca_file = existing_file(values, "OPENFACE_CA_FILE")
     return (ca_file or True) if _flag(values, "OPENFACE_VERIFY_TLS", default=True) else False
 
 
 def _flag(values: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = values.get(name, str(default)).lower()
     if text not in ("true", "1", "yes", "on", "false", "0", "no", "off"):
-        raise ConfigError(f"{name} is {text!r}; it is true or false.")
+        raise ConfigError(f"{name} is {shown(text)}; it is true or false.")
     return text in ("true", "1", "yes", "on")
 
 
 def _token_file(values: Mapping[str, str], default: Path = DEFAULT_TOKEN_FILE) -> Path | None:
-    if "WORKER_ENROLLMENT_TOKEN_FILE" in values:
-        return Path(values["WORKER_ENROLLMENT_TOKEN_FILE"])
-    alias = values.get("WORKER_TOKEN_FILE")
+    named, alias = path_in(values, "WORKER_ENROLLMENT_TOKEN_FILE"), path_in(values, "WORKER_TOKEN_FILE")
+    if named is not None:
+        return named
     # compose files in the field set the alias to one name and put the token into the directory under the other
-    if alias is not None and (Path(alias).exists() or not default.exists()):
-        return Path(alias)
+    if alias is not None and (alias.exists() or not default.exists()):
+        return alias
     return default if default.exists() else None
 
 
@@ -205,7 +206,7 @@ def _bind_address(values: Mapping[str, str]) -> str:
         return str(ipaddress.ip_address(address))
     except ValueError:
         raise ConfigError(
-            f"GPU_WORKER_BIND_ADDRESS is {address!r}, which is not an IP address of this machine."
+            f"GPU_WORKER_BIND_ADDRESS is {shown(address)}, which is not an IP address of this machine."
         ) from None
 
 
@@ -222,7 +223,7 @@ def _quiet_above(values: Mapping[str, str]) -> int | None:
         return 0
     mib = number_in(text, lowest=1, highest=16 * 1024 * 1024)
     if mib is None:
-        raise ConfigError(f"QUIET_WHEN_GPU_BUSY is {text[:40]!r}; it is true, false, or a number of MiB from 1.")
+        raise ConfigError(f"QUIET_WHEN_GPU_BUSY is {shown(text)}; it is true, false, or a number of MiB from 1.")
     return mib
 
 
@@ -249,21 +250,14 @@ def _cpus(values: Mapping[str, str]) -> float | None:
     if text is None:
         return None
     if re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,2})?", text, re.ASCII) is None or float(text) < 0.01:
-        raise ConfigError(f"JOB_CPUS is {text!r}; it is a number of CPUs such as 4 or 0.5.")
+        raise ConfigError(f"JOB_CPUS is {shown(text)}; it is a number of CPUs such as 4 or 0.5.")
     return float(text)
 
 
 def _executor(values: Mapping[str, str]) -> str:
     executor = values.get("OPENFACE_EXECUTOR", "docker")
     if executor not in EXECUTORS:
-        raise ConfigError(f"The executor is {executor!r}; it is docker, or process for demos and tests.")
+        raise ConfigError(
+            f"OPENFACE_EXECUTOR is {shown(executor)}; the executor is docker, or process for demos and tests."
+        )
     return executor
-
-
-def _existing_file(values: Mapping[str, str], name: str) -> Path | None:
-    if name not in values:
-        return None
-    path = Path(values[name])
-    if not path.is_file():
-        raise ConfigError(f"{name} names {path}, which is not a file.")
-    return path.absolute()

@@ -60,10 +60,9 @@ def read_token(config: WorkerConfig) -> str | None:
         return config.token_file.read_text().strip() or None
     except FileNotFoundError:
         return None
-    except OSError as problem:
-        raise ConfigError(
-            f"The enrollment token in {config.token_file} cannot be read: {problem.strerror}."
-        ) from problem
+    except (OSError, UnicodeError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else "it is no text"
+        raise ConfigError(f"The enrollment token in {config.token_file} cannot be read: {why}.") from problem
 
 
 def _nonce_for(config: WorkerConfig, token: str) -> str:

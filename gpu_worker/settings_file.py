@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, MutableMapping
 from pathlib import Path
 
 from gpu_worker.errors import ConfigError
+from gpu_worker.settings_values import shown
 
 FILE_VARIABLE = "OPENFACE_WORKER_SETTINGS"
 DEFAULT_FILE = Path("/etc/openface-gpu-worker/worker.env")
@@ -47,8 +48,9 @@ def from_file(environ: Mapping[str, str], default: Path = DEFAULT_FILE) -> dict[
         if named:
             raise ConfigError(f"{FILE_VARIABLE} names {path}, which is not there.") from None
         return {}
-    except (OSError, UnicodeError) as problem:
-        raise ConfigError(f"The settings in {path} cannot be read: {problem}.") from problem
+    except (OSError, ValueError) as problem:
+        why = getattr(problem, "strerror", None) or str(problem)
+        raise ConfigError(f"The settings in {shown(str(path))} cannot be read: {why}.") from problem
     return parse(text, path)
 
 
@@ -76,7 +78,7 @@ def parse(text: str, path: Path) -> dict[str, str]:
         if not stripped or stripped[0] in "#;":
             continue
         match = _LINE.fullmatch(stripped)
-        if match is None:
+        if match is None or "\0" in stripped:
             raise ConfigError(f"Line {number} of {path} is no setting; write NAME=value.")
         value = match["value"].strip()
         if len(value) >= 2 and value[0] == value[-1] and value[0] in "'\"":

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpu_worker.errors import ConfigError
+from gpu_worker.settings_values import shown
 
 MOST_DIGITS = 18  # Python refuses to read some thousands, and no setting is as large
-LONGEST_SHOWN = 40  # characters of a wrong one
 
 
 def number_in(text: str, *, lowest: int, highest: int) -> int | None:
     """The number that *text* is, if it lies between the two; else None."""
-    if not text.isdecimal() or len(text) > MOST_DIGITS:
+    if not (text.isascii() and text.isdecimal()) or len(text) > MOST_DIGITS:
         return None
     return int(text) if lowest <= int(text) <= highest else None
 
@@ -24,6 +24,5 @@ def whole_number(values: Mapping[str, str], name: str, *, lowest: int, highest: 
         return None
     number = number_in(text, lowest=lowest, highest=highest)
     if number is None:
-        shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
-        raise ConfigError(f"{name} is {shown!r}; it is a whole number from {lowest} to {highest}.")
+        raise ConfigError(f"{name} is {shown(text)}; it is a whole number from {lowest} to {highest}.")
     return number

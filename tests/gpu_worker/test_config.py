@@ -147,7 +147,70 @@ def test_a_wrong_setting_ends_the_command_with_2() -> None:
 
 @pytest.mark.parametrize("name", ["MAX_GPU_JOBS", "BUILD_PIDS", "QUIET_WHEN_GPU_BUSY", "JOB_MEMORY_MIB"])
 def test_a_number_of_more_digits_than_anybody_reads_is_a_sentence(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{name} is '1{{39,40}}") as refused:
+    with pytest.raises(ConfigError, match=f"^{name} is '1{{80}}'…") as refused:
         load({**URL, name: "1" * 5000})
 
     assert len(str(refused.value)) < 200
+
+
+BAD = {
+    "too long": "/" + "x" * 5000,
+    "a part too long": "/tmp/" + "y" * 300,
+    "with NUL": "/tmp/a\0b",
+    "a directory": "/tmp",
+    "below a file": "/etc/passwd/x",
+    "not there": "/nonexistent/x",
+    "digits without end": "9" * 6000,
+    "negative": "-1",
+    "a word": "Maybe Not",
+    "other digits": "٣",
+}
+# What may be anything, or is only used where it is there: no value of it is wrong before that.
+FREE = {
+    "WORKER_NAME": set(BAD),
+    "WORKER_DATA_DIR": {"a directory", "below a file", "not there", "negative", "a word", "other digits"},
+    "WORKER_ENROLLMENT_TOKEN_FILE": {"a directory", "below a file", "not there", "negative", "a word", "other digits"},
+    "WORKER_TOKEN_FILE": {"a directory", "below a file", "not there", "negative", "a word", "other digits"},
+    "LENT_IMAGES": set(),
+}
+
+
+@pytest.mark.parametrize("name", sorted(names()))
+def test_each_setting_refuses_what_it_cannot_be_by_its_name_in_a_short_sentence(name: str) -> None:
+    for what, value in BAD.items():
+        if what in FREE.get(name, ()):
+            load({**URL, name: value})
+            continue
+        with pytest.raises(ConfigError, match=rf"^{name} ") as refused:
+            load({**URL, name: value})
+        assert len(str(refused.value)) < 300, what
+
+
+def test_a_file_that_may_not_be_read_is_told_with_the_name_of_its_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looped = tmp_path / "loop"
+    looped.symlink_to(looped)
+    closed = tmp_path / "closed.pem"
+    closed.touch()
+
+    def refuse(self: Path, *_: object) -> None:  # root may read everything
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    for name in ("OPENFACE_CA_FILE", "OPENFACE_PIP_CONFIG", "OPENFACE_APT_SOURCES", "OPENFACE_SIMULATE_GPUS"):
+        with pytest.raises(ConfigError, match=rf"^{name} names .*, which cannot be read: Permission denied"):
+            load({**URL, name: str(closed)})
+        with pytest.raises(ConfigError, match=rf"^{name} names "):
+            load({**URL, name: str(looped)})
+
+
+@pytest.mark.parametrize("flag", ["--ca-file", "--data-dir", "--token-file", "--simulate-gpus"])
+def test_a_path_that_is_none_ends_a_command_with_2_and_no_traceback(flag: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gpu_worker", "status", flag, "/" + "x" * 5000], env={"PATH": "/usr/bin:/bin"},
+        capture_output=True, text=True, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert "File name too long" in done.stderr

@@ -125,3 +125,18 @@ def test_the_doctor_tells_of_a_name_that_is_not_the_workers(tmp_path: Path) -> N
         "WORKER_NAME is gpu2, but this worker was enrolled as gpu1, and stays that",
     )
     assert settings(WorkerConfig(url="", data_dir=tmp_path / "data", name="gpu1"), {}) == []
+
+
+def test_a_file_of_settings_that_is_none_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "nul.env").write_bytes(b"A=b\nC=d\0e\n")
+    (tmp_path / "binary.env").write_bytes(b"\xff\xfe")
+
+    for path, said in (
+        (tmp_path / "nul.env", "Line 2"),
+        (tmp_path / "binary.env", "cannot be read"),
+        (tmp_path, "Is a directory"),
+        ("/" + "x" * 5000, "File name too long"),
+    ):
+        with pytest.raises(ConfigError, match=said) as refused:
+            bring({FILE_VARIABLE: str(path)})
+        assert len(str(refused.value)) < 300
