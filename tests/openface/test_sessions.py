@@ -9,7 +9,7 @@ from django.test import Client
 from openface.sessions import SessionStore
 from runtime_proxy import handover
 from runtime_proxy.access import ANYBODY
-from spaces import live
+from spaces import live_visit
 
 pytestmark = pytest.mark.django_db
 
@@ -45,7 +45,7 @@ def test_a_key_of_another_shape_is_nobodys(key: str) -> None:
 @pytest.mark.parametrize("key", ODD)
 def test_live_pages_take_its_bearer_for_anonymous(key: str) -> None:
     scope = {"headers": [(b"cookie", f"openface_session={quoted(key)}".encode())]}
-    assert not live._user(scope).is_authenticated  # type: ignore[arg-type]  # the part of a scope that is read
+    assert not live_visit._user(scope).is_authenticated  # type: ignore[arg-type]  # the part of a scope that is read
 
 
 def test_a_key_that_was_given_out_opens_its_session() -> None:

@@ -146,6 +146,14 @@ def enroll() -> Callable[..., WireWorker]:
 
 
 @pytest.fixture
+def worker(enroll: Callable[..., WireWorker]) -> WireWorker:
+    """A local worker with one GPU, whose gateway can be reached. Files that need another one have their own."""
+    found = enroll("gpu1", local=True, gpus=[GPU], gateway_url="http://127.0.0.1:18787")
+    Worker.objects.update(gateway_status=Worker.Gateway.OK)
+    return found
+
+
+@pytest.fixture
 def listener(database_url: str) -> Iterator[None]:
     """What `openface.pg_listener` does, for the length of a test."""
     ready, stop = threading.Event(), threading.Event()

@@ -32,13 +32,6 @@ NAMELESS = {"gpus": [{"model": "RTX 4090"}]}
 FIELD = "gpus[0].uuid: This field is required"
 
 
-@pytest.fixture
-def worker(enroll: Enroll) -> WireWorker:
-    found: WireWorker = enroll("gpu1", local=True, gpus=[GPU], gateway_url="http://127.0.0.1:18787")
-    Worker.objects.update(gateway_status=Worker.Gateway.OK)
-    return found
-
-
 def signed_in(**facts: Any) -> Client:
     client = Client()
     client.force_login(UserFactory.create(**facts))

@@ -22,13 +22,6 @@ pytestmark = pytest.mark.django_db
 Enroll = Any
 
 
-@pytest.fixture
-def worker(enroll: Enroll) -> WireWorker:
-    found: WireWorker = enroll("gpu1", local=True, gpus=[GPU], gateway_url="http://127.0.0.1:18787")
-    Worker.objects.update(gateway_status=Worker.Gateway.OK)
-    return found
-
-
 def running(worker: WireWorker) -> tuple[Job, Any]:
     """A job of this worker that answers."""
     job = JobFactory.create(requirement=RequirementFactory.create(kind="gpu", gpu_count=1))

@@ -10,21 +10,13 @@ import pytest
 from jobs.models import AuditEvent, Job, JobEvent, Lease
 from jobs.states import JobState
 from tests.factories import UserFactory, ago
-from tests.workers.conftest import GPU, WireWorker
+from tests.workers.conftest import WireWorker
 from tests.workers.taken_jobs import drain_of, name_of, state_of, taken
 from workers import standing
 from workers.models import Worker
 from workers.overview import line_of
 
 pytestmark = pytest.mark.django_db
-Enroll = Any
-
-
-@pytest.fixture
-def worker(enroll: Enroll) -> WireWorker:
-    found: WireWorker = enroll("gpu1", local=True, gpus=[GPU], gateway_url="http://127.0.0.1:18787")
-    Worker.objects.update(gateway_status=Worker.Gateway.OK)
-    return found
 
 
 class TestWhenItIsComplete:

@@ -13,7 +13,7 @@ from django.test import Client
 
 from jobs.models import AuditEvent
 from tests.factories import UserFactory, ago
-from tests.workers.conftest import GPU, WireWorker
+from tests.workers.conftest import WireWorker
 from tests.workers.taken_jobs import name_of, taken
 from workers import standing
 from workers.management import standing_command
@@ -21,13 +21,6 @@ from workers.models import Worker
 
 pytestmark = pytest.mark.django_db
 Enroll = Any
-
-
-@pytest.fixture
-def worker(enroll: Enroll) -> WireWorker:
-    found: WireWorker = enroll("gpu1", local=True, gpus=[GPU], gateway_url="http://127.0.0.1:18787")
-    Worker.objects.update(gateway_status=Worker.Gateway.OK)
-    return found
 
 
 class TestForPrograms:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from django.test import Client
@@ -17,14 +16,6 @@ from workers import enrollment, standing
 from workers.models import Worker
 
 pytestmark = pytest.mark.django_db
-Enroll = Any
-
-
-@pytest.fixture
-def worker(enroll: Enroll) -> WireWorker:
-    found: WireWorker = enroll("gpu1", local=True, gpus=[GPU], gateway_url="http://127.0.0.1:18787")
-    Worker.objects.update(gateway_status=Worker.Gateway.OK)
-    return found
 
 
 class TestRevoke:

@@ -10,7 +10,7 @@ from django.test import Client
 from jobs.clock import database_now
 from jobs.lifecycle import mark_silent
 from jobs.models import Job, JobEvent
-from spaces.live import read_state
+from spaces.live_state import read_state
 from spaces.models import Space
 from tests.factories import GpuWorkerFactory, UptimeFactory
 from tests.spaces.pages import runs
