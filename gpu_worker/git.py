@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from gpu_worker.tree_names import one_line
 FETCH_TIMEOUT_SECONDS = 900.0
 LFS_TIMEOUT_SECONDS = 4 * 3600.0  # models of tens of gigabytes over a home connection
 LAST_WORDS_BYTES = 4096
+MOST_REMARKS = 20  # of one kind, about one commit
 NO_SETTINGS: Mapping[str, str] = {}
 # What git and curl say (in English: LANG is ours) when nobody answered, or answered "not now".
 OUTAGE = re.compile(
@@ -156,6 +157,14 @@ class Git:
     def say(self, text: str) -> None:
         """One line in the build log, whatever stands in *text*."""
         self.around.output(f"{one_line(text)}\n".encode())
+
+    def say_each(self, lines: Iterable[str]) -> None:
+        """Such lines in the build log, of which a repository may cause any number: the first, and how many more."""
+        told = list(lines)
+        for line in told[:MOST_REMARKS]:
+            self.say(line)
+        if len(told) > MOST_REMARKS:
+            self.say(f"… and {len(told) - MOST_REMARKS} more like this.")
 
     def said(self, pattern: re.Pattern[bytes]) -> bool:
         """Whether the last command said that."""

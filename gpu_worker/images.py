@@ -209,7 +209,7 @@ class ImageBuilder:
                 if claim.sdk not in (None, "docker"):
                     output(f"The repository has a Dockerfile: it counts, and not sdk: {claim.sdk}.\n".encode())
                 named.read(plan.text, claim.build_args)
-                argv += _own_dockerfile(plan, claim, Path(private))
+                argv += _own_dockerfile(plan, claim, source, Path(private))
             with self._bounds.during(group):
                 self._run([*argv, str(source)], plan, claim, output, cancel, started, group, named)
             return id_file.read_text().strip()
@@ -265,7 +265,7 @@ def _use_recipe(recipe: Recipe, private: Path, output: Callable[[bytes], None]) 
     return [f"--file={dockerfile}", *(f"--secret=id={name},src={path}" for name, path in recipe.secrets.items())]
 
 
-def _own_dockerfile(plan: BuildPlan, claim: Claim, private: Path) -> list[str]:
+def _own_dockerfile(plan: BuildPlan, claim: Claim, source: Path, private: Path) -> list[str]:
     """The repository's Dockerfile, as it is or with cache mounts of its own, and what its steps are given."""
     dockerfile = plan.dockerfile
     assert dockerfile is not None
@@ -274,7 +274,8 @@ def _own_dockerfile(plan: BuildPlan, claim: Claim, private: Path) -> list[str]:
     if (text := separated(written, namespace)) != written:
         dockerfile = private / "Dockerfile"
         dockerfile.write_bytes(text.encode(errors="surrogateescape"))
-        if (ignored := plan.dockerfile.with_name("Dockerfile.dockerignore")).is_file():  # type: ignore[union-attr]
+        ignored = source / "Dockerfile.dockerignore"
+        if ignored.is_file() and is_within(ignored, source):  # a link that leaves the repository is followed by nobody
             shutil.copyfile(ignored, private / "Dockerfile.dockerignore")
     # BuildKit finds the result of a step by its words, also one that a secret was used for. A host of this repository's
     # own is part of each step's key, and nobody else's build has it.

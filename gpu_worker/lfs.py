@@ -35,6 +35,17 @@ def pull_lfs(git: Git, revision: str, tree: Tree, budget: Budget) -> None:
     if not pointers:
         return
     _refuse_extended(pointers)
+    asked = [pointer for pointer in pointers if not pointer.is_empty]  # git-lfs never sends or fetches nothing
+    fetched = _fetch(git, revision, asked, budget) if asked else 0
+    left = place(git.tree, git.repository / LFS_FOLDER / "objects", pointers)
+    if left:
+        missing = fetched == 0 or git.said(_MISSING)
+        why = git.last_words(but="error: failed to fetch some objects")
+        raise _incomplete(left, missing=missing, reason=BROKE_OFF if git.said(OUTAGE) else why)
+
+
+def _fetch(git: Git, revision: str, pointers: Sequence[Pointer], budget: Budget) -> int:
+    """Bring the objects of these pointers into the repository; the exit code of git-lfs."""
     written = sum(pointer.size for pointer in pointers)  # an object under many names is written as often
     budget.take_lfs(written, len(pointers))
     if git.run("lfs", "version", read=lambda data: None) != 0:
@@ -52,11 +63,7 @@ def pull_lfs(git: Git, revision: str, tree: Tree, budget: Budget) -> None:
         timeout_seconds=LFS_TIMEOUT_SECONDS,
     )
     watch()  # what came since it looked last
-    left = place(git.tree, git.repository / LFS_FOLDER / "objects", pointers)
-    if left:
-        missing = fetched == 0 or git.said(_MISSING)
-        why = git.last_words(but="error: failed to fetch some objects")
-        raise _incomplete(left, missing=missing, reason=BROKE_OFF if git.said(OUTAGE) else why)
+    return fetched
 
 
 def _refuse_extended(pointers: list[Pointer]) -> None:
@@ -66,7 +73,7 @@ def _refuse_extended(pointers: list[Pointer]) -> None:
             raise JobFailed("source_failed", f"{shown(pointer.path)} needs an extension of Git LFS; workers have none.")
 
 
-def _proven(git: Git, pointers: list[Pointer]) -> dict[str, int]:
+def _proven(git: Git, pointers: Sequence[Pointer]) -> dict[str, int]:
     """The sizes of the pointers' objects, as the server has them. Raises JobFailed where one is not there, or other."""
     sizes = sizes_on_server(git.access, git.around, {pointer.oid: pointer.size for pointer in pointers})
     missing = [pointer for pointer in pointers if pointer.oid not in sizes]
@@ -101,15 +108,15 @@ def _pointers(git: Git, paths: Sequence[str]) -> list[Pointer]:
         return []
     heard = git.answer("ls-files", "-z", "--", ":(attr:filter=lfs)", limit=64 * MIB)
     tracked = set(os.fsdecode(heard or b"").split("\0"))
-    pointers = []
+    pointers, alike = [], []
     for path, text in found.items():
         if isinstance(text, str):
-            if path in tracked:
-                git.say(f"{shown(path)} looks like a Git LFS pointer, but {text}: it is left as it is.")
+            alike += [(path, text)] if path in tracked else []
         elif path not in tracked:
-            git.say(f"{shown(path)} looks like a Git LFS pointer, but no .gitattributes says so: it is left as it is.")
+            alike.append((path, "no .gitattributes says so"))
         else:
             pointers.append(Pointer(path, text.oid, text.size, extended=text.extended))
+    git.say_each(f"{shown(path)} looks like a Git LFS pointer, but {why}: it is left as it is." for path, why in alike)
     return pointers
 
 

@@ -7,6 +7,7 @@ objects also need no second copy on the disk.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import stat
@@ -18,6 +19,8 @@ from pathlib import Path, PurePosixPath
 from gpu_worker.errors import JobFailed
 from gpu_worker.tree_names import shown
 
+EMPTY = hashlib.sha256().hexdigest()
+
 
 @dataclass(frozen=True)
 class Pointer:
@@ -28,6 +31,11 @@ class Pointer:
     size: int
     extended: bool = False
     """Whether the object is not the file itself, but what an extension of Git LFS made of it."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether its object is the empty one, which is nowhere and needs no server."""
+        return self.size == 0 and self.oid == EMPTY
 
 
 def place(tree: Path, objects: Path, pointers: Sequence[Pointer]) -> list[Pointer]:
@@ -42,6 +50,9 @@ def place(tree: Path, objects: Path, pointers: Sequence[Pointer]) -> list[Pointe
     left = []
     for oid, under in by_object.items():
         content = objects / oid[:2] / oid[2:4] / oid
+        if under[0].is_empty:
+            content.parent.mkdir(parents=True, exist_ok=True)
+            content.touch()
         if _size(content) != under[0].size:
             left += under
             continue

@@ -43,15 +43,16 @@ def submodules_of(git: Git, revision: str, links: list[Gitlink]) -> list[Submodu
     if not links:
         return []
     entries = {entry.get("path"): entry for entry in _entries(git, revision)}
-    wanted = []
+    wanted, empty = [], []
     for link in links:
         entry = entries.get(link.path, {})
         if entry.get("update") == "none":
-            git.say(f"The submodule {shown(link.path)} stays empty, as .gitmodules says (update = none).")
+            empty.append(f"The submodule {shown(link.path)} stays empty, as .gitmodules says (update = none).")
         elif "url" not in entry:
-            git.say(f"The submodule {shown(link.path)} stays empty: .gitmodules has no address for it.")
+            empty.append(f"The submodule {shown(link.path)} stays empty: .gitmodules has no address for it.")
         else:
             wanted.append(_submodule(git.access.address, link, entry["url"]))
+    git.say_each(empty)
     return wanted
 
 

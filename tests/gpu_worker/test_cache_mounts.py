@@ -122,30 +122,52 @@ def test_what_leaves_a_doubt_is_refused_where_an_older_program_may_read(step: st
 
 # Stands for docker: keeps what it is given to build.
 DOCKER = """#!{python}
-import shutil, sys
+import os, shutil, sys
 named = dict(word.split("=", 1) for word in sys.argv[1:] if word.startswith("--") and "=" in word)
 shutil.copyfile(named["--file"], {kept!r})
+beside = named["--file"] + ".dockerignore"
+open({kept!r} + ".ignored", "w").write(open(beside).read() if os.path.exists(beside) else "nothing")
 open(named["--iidfile"], "w").write("sha256:1")
 """
+
+
+def handed_over(source: Path, job: Claim, directory: Path) -> Path:
+    """Build it with a program that only keeps what it is given: the Dockerfile's copy."""
+    docker, kept = directory / "docker", directory / "kept"
+    docker.write_text(DOCKER.format(python=sys.executable, kept=str(kept)))
+    docker.chmod(0o755)
+    ImageBuilder(BuildTool(str(docker), ("build",), {}, "1")).build(
+        BuildPlan("inputs", dockerfile=source / "Dockerfile"), job, source,
+        labels={}, output=lambda data: None, cancel=threading.Event(), started=lambda identity: None,
+    )  # fmt: skip
+    return kept
 
 
 @pytest.mark.parametrize("syntax", [b"", OLDER.encode()], ids=["not changed", "changed"])
 def test_the_dockerfile_that_is_built_has_the_bytes_of_the_repository_s(tmp_path: Path, syntax: bytes) -> None:
     written = syntax + b"FROM scratch\r\nLABEL a=caf\xe9 \x00\rb\r\nCOPY <<E /a\r\ncaf\xe9\r\nE\r\n%s x\r\n"
     source = write(tmp_path / "source", {"Dockerfile": written % b"RUN --mount=type=cache,id=a"})
-    docker, kept = tmp_path / "docker", tmp_path / "kept"
-    docker.write_text(DOCKER.format(python=sys.executable, kept=str(kept)))
-    docker.chmod(0o755)
     job = claim()
 
-    ImageBuilder(BuildTool(str(docker), ("build",), {}, "1")).build(
-        BuildPlan("inputs", dockerfile=source / "Dockerfile"), job, source,
-        labels={}, output=lambda data: None, cancel=threading.Event(), started=lambda identity: None,
-    )  # fmt: skip
+    kept = handed_over(source, job, tmp_path)
 
     namespace = sha256(job.repository_id.encode()).hexdigest()[:16]
     mount = f"RUN --mount=type=cache,id={namespace}-a" if syntax else "RUN --mount=type=cache,id=a"
     assert kept.read_bytes() == written % mount.encode()
+
+
+def test_the_list_of_what_to_leave_out_goes_along_unless_it_is_a_file_of_the_machine(tmp_path: Path) -> None:
+    dockerfile = f"{OLDER}FROM scratch\nRUN --mount=type=cache,target=/a x\n"
+    source = write(tmp_path / "source", {"Dockerfile": dockerfile, "Dockerfile.dockerignore": "*.log\n"})
+    ignored = tmp_path / "kept.ignored"
+
+    handed_over(source, claim(), tmp_path)
+    assert ignored.read_text() == "*.log\n"
+
+    (source / "Dockerfile.dockerignore").unlink()
+    (source / "Dockerfile.dockerignore").symlink_to("/etc/passwd")
+    handed_over(source, claim(), tmp_path)
+    assert ignored.read_text() == "nothing"
 
 
 def log_of(job: Claim, name: str, directory: Path) -> str:

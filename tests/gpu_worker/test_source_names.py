@@ -75,6 +75,15 @@ def test_a_remark_about_a_file_is_one_line_that_names_it(plane: ControlPlane, tm
     assert not any(line.startswith("The control plane says") for line in lines)
 
 
+def test_remarks_without_end_are_counted(plane: ControlPlane, tmp_path: Path) -> None:
+    revision = make_repository(plane.git_root, "odd", {f"{number:02}.txt": POINTER for number in range(23)})
+
+    lines = fetch(claim_of(plane, "odd", revision), tmp_path / "source").splitlines()
+
+    assert [line.split(" ")[0] for line in lines if "looks like" in line] == [f"{n:02}.txt" for n in range(20)]
+    assert "… and 3 more like this." in lines
+
+
 @pytest.mark.docker
 def test_an_image_has_files_of_every_name(tmp_path: Path) -> None:
     dockerfile = "FROM scratch\nCOPY . /app/\n"

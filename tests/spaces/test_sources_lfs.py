@@ -226,6 +226,17 @@ def test_whatever_git_lfs_takes_for_a_pointer_is_one(server: str, app: Callable[
     assert [name for name in written if (tmp_path / "source" / name).read_bytes() != POINTED] == []
 
 
+def test_an_empty_object_is_an_empty_file(server: str, app: Callable[..., Claimed], tmp_path: Path) -> None:
+    mine = app(**{"__gitattributes": ATTRIBUTES, "empty.bin": pointer_to(b""), "a.bin": POINTER})
+    keep_lfs(find_repository("alice", "app"))
+    keep_lfs(find_repository("alice", "app"), b"")
+
+    fetch(claim_of(mine, server), tmp_path / "source")
+
+    assert (tmp_path / "source/empty.bin").read_bytes() == b""
+    assert (tmp_path / "source/a.bin").read_bytes() == POINTED
+
+
 def test_what_only_looks_like_a_pointer_is_left_and_told_with_the_reason(
     server: str, app: Callable[..., Claimed], tmp_path: Path
 ) -> None:
