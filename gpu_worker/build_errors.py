@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 
 from gpu_worker.errors import JobFailed
+from gpu_worker.output import CONTROLS
+from gpu_worker.tree_names import one_line
 
 TAIL_BYTES = 8192
 COMPLAINT_CHARACTERS = 500
@@ -51,7 +53,8 @@ class LastLines:
 
     def complaint(self) -> str:
         """The line that says most."""
-        lines = [line.strip() for line in self._tail.decode(errors="replace").splitlines() if line.strip()]
+        said = CONTROLS.sub("", self._tail.decode(errors="replace").replace("\r", "\n"))
+        lines = [one_line(line.strip()) for line in said.splitlines() if line.strip()]
         errors = [line for line in lines if "error" in line.lower()]
         return (errors or lines or ["no output"])[-1][:COMPLAINT_CHARACTERS]
 
@@ -107,4 +110,6 @@ class LastLines:
 
 def _name(image: re.Match[bytes]) -> str:
     """As people write it."""
-    return image["name"].decode(errors="replace").removeprefix("docker.io/library/").removeprefix("docker.io/")
+    return (
+        one_line(image["name"].decode(errors="replace")).removeprefix("docker.io/library/").removeprefix("docker.io/")
+    )

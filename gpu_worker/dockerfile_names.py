@@ -16,6 +16,7 @@ from contextlib import suppress
 
 from gpu_worker.dockerfile_text import QUOTING, readings
 from gpu_worker.errors import JobFailed
+from gpu_worker.tree_names import shown
 
 _FROM = re.compile(r"^\s*(?:ONBUILD\s+)?FROM\s+(?:--\S+\s+)*(\S+)", re.IGNORECASE)
 _ARG = re.compile(r"^\s*(?:ONBUILD\s+)?(?:ARG|ENV)\s+(.*)$", re.IGNORECASE)
@@ -83,7 +84,7 @@ def expanded(name: str, values: Mapping[str, set[str]]) -> set[str]:
             break
     raise JobFailed(
         "image_not_lent",
-        f"This worker cannot tell which image {name[:100]} is. Write its name, or a variable without a pattern.",
+        f"This worker cannot tell which image {shown(name)} is. Write its name, or a variable without a pattern.",
     )
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from gpu_worker.dockerfile_hosts import judge_added, judge_host, registry_of
 from gpu_worker.dockerfile_names import image_names, syntaxes
 from gpu_worker.errors import JobFailed
+from gpu_worker.tree_names import shown
 
 # The programs that read a Dockerfile see every image by its name too, and need not tell which: only Docker's own run.
 TRUSTED_SYNTAX = ("docker/dockerfile:*", "docker/dockerfile-upstream:*")
@@ -57,7 +58,7 @@ class Lender:
             return
         raise JobFailed(
             "image_not_lent",
-            f"The image {name} is on this worker's machine only, and its owner has not lent it to Spaces "
+            f"The image {shown(name)} is on this worker's machine only, and its owner has not lent it to Spaces "
             "(setting LENT_IMAGES of the worker).",
         )
 
@@ -68,7 +69,7 @@ class Lender:
             return
         raise JobFailed(
             "syntax_refused",
-            f"The Dockerfile wants to be read by {name} (its line # syntax=). Only docker/dockerfile may here: "
+            f"The Dockerfile wants to be read by {shown(name)} (its line # syntax=). Only docker/dockerfile may here: "
             "whatever reads a Dockerfile sees every image of the machine.",
         )
 

@@ -57,6 +57,15 @@ def test_a_failed_build_says_what_failed(said: str, reason: str, sentence: str) 
     assert sentence in failure.detail
 
 
+def test_the_sentence_of_a_failed_build_is_text_and_nothing_that_moves_a_cursor() -> None:
+    lines = LastLines()
+    lines.add(b"#7 1.2 \x1b[1;31merror\x1b[0m: cannot read caf\xc3\xa9\x1b]0;title\x07 \xe2\x80\xaex\x08\x9b\r\n")
+
+    assert lines.failure(1).detail == (
+        "The build ended with code 1: #7 1.2 error: cannot read caf\u00e9 \\342\\200\\256x\ufffd"
+    )
+
+
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [

@@ -100,6 +100,15 @@ def test_a_line_without_end_stops_nobody(line: str, filling: str) -> None:
     refused(line.format(filling * (500_000 // len(filling))))
 
 
+def test_a_name_in_a_sentence_is_shown_as_what_it_is() -> None:
+    for dockerfile in ("# syntax=somebody/\x1b[2Jx\nFROM scratch\n", "FROM somebody/${\x1b[2J%x}\n"):
+        with pytest.raises(JobFailed) as failure:
+            NamedImages(Lender(find), "7").read(dockerfile, {})
+        assert r"somebody/" in failure.value.detail
+        assert r"\033[2J" in failure.value.detail
+        assert failure.value.detail.isprintable()
+
+
 @pytest.mark.parametrize("lent", ["owner/private", "owner/private:latest", "owner/*", "*"])
 def test_what_the_owner_lends_may_be_used(lent: str) -> None:
     assert refused("FROM owner/private\n", lent) is None
