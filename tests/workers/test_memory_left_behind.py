@@ -79,7 +79,7 @@ class TestTheWord:
         assert worker.claim().json()["id"] == str(job.pk)
         answer = worker.heartbeat(holds=[hold(lease)]).json()
         assert [each["want"] for each in answer["leases"] if each["lease"] == lease] == ["remove"]
-        assert not Reservation.objects.filter(lease=lease, cleared_at=None).exists()
+        assert not Reservation.objects.filter(lease=uuid.UUID(lease), cleared_at=None).exists()
 
     def test_what_is_really_used_still_counts(self, worker: WireWorker) -> None:
         lease = ended(worker, used_mib=5_120)
