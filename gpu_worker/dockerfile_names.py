@@ -22,7 +22,7 @@ _FROM = re.compile(r"^\s*(?:ONBUILD\s+)?FROM\s+(?:--\S+\s+)*(\S+)", re.IGNORECAS
 _ARG = re.compile(r"^\s*(?:ONBUILD\s+)?(?:ARG|ENV)\s+(.*)$", re.IGNORECASE)
 # The first takes the older form too, ENV NAME value; the second what follows a value with blanks, which had quotes.
 _ASSIGNED = (re.compile(r"\b(\w+)[=\s](\S*)"), re.compile(r"(?<!\S)(\w+)=(\S*)"))
-_OTHER_IMAGE = re.compile(r"\bfrom=([^,\s]+)", re.IGNORECASE)
+_OTHER_IMAGE = re.compile(r"(?<![?&/.])\bfrom=([^,\s]+)", re.IGNORECASE)  # no flag has such a sign before it
 _VARIABLE = re.compile(r"\$(?:(?P<plain>\w+)|\{(?P<name>\w+)(?::?[-+](?P<word>[^{}$]*))?\})")
 _SYNTAX = re.compile(r"\bsyntax\"?\s*[=:]\s*\"?([^\s\"]+)", re.IGNORECASE)
 LONGEST_NAME = 4096  # many times what an image can be called

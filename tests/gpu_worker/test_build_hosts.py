@@ -104,6 +104,7 @@ def test_a_host_of_any_letters_stays_within_the_sentence() -> None:
         *("ADD https://example.com/a.tar.gz /x", "ADD http://192.0.2.7:3141/a /x", "ADD http://10.255.255.1/mirror /x"),
         *("ADD git@git.example:owner/repo.git /x", "ADD https://e.example/v${V#v}/a.tgz /x", "ADD localhost /x"),
         *("ADD 127.0.0.1.txt /x", "COPY http/localhost /x", "RUN curl http://127.0.0.1:8000/health"),
+        *("RUN curl http://e.example/?from=localhost:8000/x", "RUN curl 'http://e.example/?a=b&from=127.0.0.1/x'"),
         *("ENV URL=http://localhost:8000", "ADD http://localhost.example.com/x /x", "ADD http://[2001:db8::7]/x /x"),
         *("# ADD http://localhost/x /x", "HEALTHCHECK CMD curl http://localhost:7860/"),
     ],
