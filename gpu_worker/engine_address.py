@@ -12,8 +12,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from gpu_worker.errors import EngineSilent
+from gpu_worker.settings_values import shown
 
 LOCAL = "unix:///var/run/docker.sock"
 DEFAULT_CONTEXT = "default"  # what it calls being in no context
@@ -33,7 +35,19 @@ class EngineAddress:
 
 
 def engine_address(environ: Mapping[str, str] = os.environ) -> EngineAddress:
-    """Raises EngineSilent, with a sentence, where a context is named that is not there."""
+    """Raises EngineSilent, with a sentence, where a context is named that is not there, or what is named cannot be."""
+    address = _named(environ)
+    try:
+        parts = urlsplit(address.url)
+        _ = parts.port  # looked at here, and only here
+    except ValueError as problem:
+        raise EngineSilent(f"The engine's address {shown(str(address))} is none: {problem}.") from problem
+    if parts.scheme == "ssh":
+        raise EngineSilent(f"The engine at {shown(str(address))} cannot be used: a worker does not go through ssh.")
+    return address
+
+
+def _named(environ: Mapping[str, str]) -> EngineAddress:
     if environ.get("DOCKER_HOST"):
         return EngineAddress(environ["DOCKER_HOST"])
     directory = Path(environ.get("DOCKER_CONFIG") or Path(environ.get("HOME") or "/") / ".docker")

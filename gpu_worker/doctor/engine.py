@@ -71,6 +71,9 @@ def engine(facts: EngineFacts, config: WorkerConfig) -> DoctorCheck:
 def buildkit(facts: EngineFacts) -> DoctorCheck:
     """Whether images can be built, and on the same engine that runs them."""
     tool = find_build_tool()
+    if tool is None and facts.problem is not None and shutil.which("docker"):
+        # it says nothing at all with some wrong settings, not even what it can do
+        return DoctorCheck("buildkit", None, "cannot be checked while the engine does not answer")
     if tool is None:
         return DoctorCheck(
             "buildkit",

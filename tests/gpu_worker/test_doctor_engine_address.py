@@ -129,3 +129,27 @@ def test_a_command_line_that_builds_elsewhere_is_bad(
 
     assert (check.ok, "DOCKER_HOST" in str(check.remedy)) == (False, True)
     assert f"another engine ({said}) than the one at unix:///here.sock" in str(check.detail)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"DOCKER_HOST": "tcp://[::1"}, "The engine's address 'tcp://[::1' is none"),
+        ({"DOCKER_HOST": "ssh://gpu1.lan"}, "does not go through ssh"),
+        ({"DOCKER_HOST": "tcp://127.0.0.1:port"}, "The engine's address 'tcp://127.0.0.1:port' is none"),
+        ({"DOCKER_TLS_VERIFY": "1"}, "does not answer"),
+    ],
+)
+def test_an_address_that_cannot_be_is_a_sentence_and_the_fault_of_one_check_alone(
+    tmp_path: Path, settings: dict[str, str], said: str
+) -> None:
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "WORKER_DATA_DIR": str(tmp_path), **settings}
+
+    done = subprocess.run(
+        [sys.executable, "-m", "gpu_worker", "doctor", "--json"], env=environment, cwd=ROOT, capture_output=True
+    )
+
+    assert b"Traceback" not in done.stderr
+    checks = {check["check"]: check for check in json.loads(done.stdout)["checks"]}
+    assert (checks["engine"]["ok"], said in checks["engine"]["detail"]) == (False, True), checks
+    assert checks["buildkit"]["ok"] is not False
