@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gpu_worker.tree_names import one_line, shown
-from tests.gpu_worker.builds import Build, claim, image_content, write
+from tests.gpu_worker.builds import image_content
 from tests.gpu_worker.control_plane import ControlPlane
+from tests.gpu_worker.images import container_files
 from tests.gpu_worker.test_source import claim_of, fetch
-from tests.gpu_worker.worker import make_repository
+from tests.gpu_worker.worker import WorkerProcess, eventually, make_repository
 
 ODD = [
     b"caf\xe9.txt",
@@ -85,13 +87,20 @@ def test_remarks_without_end_are_counted(plane: ControlPlane, tmp_path: Path) ->
 
 
 @pytest.mark.docker
-def test_an_image_has_files_of_every_name(tmp_path: Path) -> None:
-    dockerfile = "FROM scratch\nCOPY . /app/\n"
-    source = write(tmp_path / "source", {**{os.fsdecode(name): "content" for name in ODD}, "Dockerfile": dockerfile})
-    build = Build(claim(), source)
-    try:
-        there = {os.fsencode(name) for name, _ in image_content(build.run())}
-    finally:
-        build.forget()
+def test_a_space_with_files_of_every_name_is_built_and_runs_and_its_log_is_delivered(
+    plane: ControlPlane, make_worker: Callable[..., WorkerProcess]
+) -> None:
+    dockerfile = str(container_files()["Dockerfile"]).replace("EXPOSE", "COPY . /app/\nEXPOSE")
+    files = {**container_files(Dockerfile=dockerfile), **{os.fsdecode(name): POINTER for name in ODD}}
+    worker = make_worker(executor="docker").start()
 
+    job = plane.queue_job("odd", make_repository(plane.git_root, "odd", files))
+
+    eventually(lambda: plane.state(job) in ("running", "failed"), seconds=120, what="running")
+    lease = plane.lease_of(job)
+    assert lease is not None
+    assert lease.state == "running", (lease.events, lease.logs, worker)
+    log = lease.logs["build"].splitlines()
+    assert len([line for line in log if "looks like a Git LFS pointer" in line]) == len(ODD)
+    there = {os.fsencode(name) for name, _ in image_content(lease.events[-1]["image_id"])}
     assert {b"app/" + name for name in ODD} <= there
