@@ -47,8 +47,8 @@ def test_each_job_has_its_place_and_a_sentence_per_worker_and_gpu() -> None:
 
     assert lines[0].startswith("1.   owner/second@0123456  needs 1 whole GPU  waits ")
     assert lines[1] == "     gpu1 / NVIDIA GeForce RTX 4090: reserved for owner/first"
-    assert lines[3].startswith("2.   owner/third@0123456  needs 1 whole GPU on gpu1 only  waits ")
-    assert lines[4].startswith("     An operator placed it on gpu1.")
+    assert lines[2].startswith("2.   owner/third@0123456  needs 1 whole GPU on gpu1 only  waits ")
+    assert lines[3].startswith("     An operator placed it on gpu1.")
 
 
 def test_programs_read_the_same() -> None:
@@ -112,3 +112,12 @@ def test_jobs_can_be_asked_by_space_state_and_worker() -> None:
 def test_a_question_that_means_nothing_is_refused(arguments: list[str], sentence: str) -> None:
     with pytest.raises(CommandError, match=sentence):
         said("jobs", *arguments)
+
+
+def test_a_reason_is_not_told_twice() -> None:
+    GpuWorkerFactory.create(name="atlas", scheduling="draining")
+    gpu_job("waits")
+
+    lines = said("queue").splitlines()
+
+    assert [line.strip() for line in lines if "atlas" in line] == ["atlas is draining: it takes no new jobs."]

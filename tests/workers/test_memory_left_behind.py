@@ -199,7 +199,9 @@ class TestWhereItIsSaid:
         assert (unknown.status_code, unknown.json()["code"]) == (409, "wrong_standing")
 
     def test_by_command_which_lists_it_first(self, worker: WireWorker) -> None:
-        lease, out = ended(worker), io.StringIO()
+        lease, out, line = ended(worker), io.StringIO(), io.StringIO()
+        call_command("workers", stdout=line)
+        assert "GPU memory of an ended app is not released: manage.py free_gpu gpu1" in line.getvalue()
         call_command("free_gpu", "gpu1", stdout=out)
         assert out.getvalue() == f"{lease}  {LEFT}\n"
 

@@ -49,5 +49,7 @@ class Command(BaseCommand):
         self.stdout.write(f"     {waiting.sentence}")
         for reason in waiting.workers:
             for said in reason.sentences():
+                if said.reason == waiting.sentence:
+                    continue  # told already
                 # The sentences name worker and GPU themselves.
                 self.stdout.write(f"       {'never: ' if said.never else ''}{said.reason}")

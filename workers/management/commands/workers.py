@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from jobs.scheduling import gigabytes
-from workers import refusals
+from workers import refusals, unreleased
 from workers.overview import WorkerLine, as_json, fleet
 
 
@@ -39,4 +39,6 @@ def _sentence(line: WorkerLine) -> str:
     drain = "" if line.drain is None or line.look == "revoked" else f"  {line.drain.sentence()}"
     refused = f"  {said}" if (said := refusals.sentence(line.worker)) else ""
     jobs = f"jobs {line.jobs}/{line.max_jobs}"
+    if any(not one.freed for one in unreleased.on(line.worker)):
+        refused += f"  GPU memory of an ended app is not released: manage.py free_gpu {line.worker.name}"
     return f"{line.worker.name:<20} {line.look:<9} {jobs}  {gpus or 'CPU only'}{drain}{refused}"
