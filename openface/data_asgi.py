@@ -68,7 +68,7 @@ async def lifespan(scope: http.Scope, receive: Receive, send: Send) -> None:
     pg_listener.start()
     gc.collect()
     gc.freeze()  # Django stays: without it the collector walks all of it again and again (a third of the CPU)
-    checker = asyncio.create_task(gateways.keep_checking(plane().pool.session))
+    checker = asyncio.create_task(gateways.keep_checking())
     await send({"type": "lifespan.startup.complete"})
     await receive()
     checker.cancel()

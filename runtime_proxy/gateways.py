@@ -63,8 +63,13 @@ def seconds_between() -> float:
     return min(MAX_SECONDS_BETWEEN, 4 * float(settings.OPENFACE_GPU_WORKER_HEARTBEAT_SECONDS))
 
 
-async def keep_checking(session: aiohttp.ClientSession) -> None:
+async def keep_checking() -> None:
     """Ask a worker's gateway when it has registered, and all of them regularly. Runs until it is cancelled."""
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), trust_env=False) as session:
+        await _keep_checking(session)
+
+
+async def _keep_checking(session: aiohttp.ClientSession) -> None:
     loop = asyncio.get_running_loop()
     next_round = loop.time()
     async with notices.mailbox({"gateway"}) as box:

@@ -9,17 +9,16 @@ import asyncio
 import logging
 from typing import Any
 
-import aiohttp
-
 from runtime_proxy import addresses, handover, pages
 from runtime_proxy.arrival import cookies_of, edge_of, first
 from runtime_proxy.asked import Asked
+from runtime_proxy.client_http import Broken, Response
 from runtime_proxy.database import in_database
 from runtime_proxy.entrance import OUTAGES, Passage, enter, still_admitted
 from runtime_proxy.headers import Edge, RawHeaders, to_app, to_browser
 from runtime_proxy.pages import Answer
 from runtime_proxy.plane import Plane, plane
-from runtime_proxy.upload import Receive, Send, Upload
+from runtime_proxy.upload import ClientGone, Receive, Send, Upload
 from runtime_proxy.upstream import GatewayFailed
 from runtime_proxy.watch import Watch
 
@@ -126,39 +125,36 @@ async def _exchange(here: Plane, passage: Passage, edge: Edge, scope: Scope, upl
     asked = to_app(scope["headers"], mount=upstream.mount, edge=edge, cookies=here.cookies)
     try:
         response = await here.pool.request(method, upstream, passage.path, asked, upload)
+    except ClientGone:
+        return
     except GatewayFailed as failure:
-        if upload is not None and upload.client_gone:
-            return
         logger.warning(
             "gateway failed",
             extra={"action": "gateway_failed", "worker": upstream.worker_name, "lease": str(upstream.lease_id)},
         )
         await answer(send, pages.gateway_failed(upstream, Asked(method, scope["headers"]), failure))
         return
-    if upload is not None and upload.expects_continue:
-        upload.refuse()
     try:
         raw = to_browser(
-            response.raw_headers, mount=upstream.mount, edge=edge, cookies=here.cookies, status=response.status
+            response.headers, mount=upstream.mount, edge=edge, cookies=here.cookies, status=response.status
         )
         if scope["http_version"] == "1.0" and not _is_counted(raw, method, response.status):
             await _send_counted(response, raw, Asked(method, scope["headers"]), send)
             return
         await send({"type": "http.response.start", "status": response.status, "headers": raw})
         await _stream(response, send)
-    except (aiohttp.ClientError, TimeoutError, OSError):
+    except (Broken, ClientGone, OSError):
         # Returning without the last piece makes the server cut the connection: the browser sees a broken answer.
         logger.info("upstream broke off", extra={"action": "upstream_broke_off", "lease": str(upstream.lease_id)})
     finally:
         response.close()
 
 
-async def _stream(response: aiohttp.ClientResponse, send: Send) -> None:
+async def _stream(response: Response, send: Send) -> None:
     """Send the body on, piece by piece as it comes; `send` waits while the browser is slower."""
-    content = response.content
     while True:
-        piece = await content.readany()
-        last = content.at_eof()
+        piece = await response.read()
+        last = response.at_end
         await send({"type": "http.response.body", "body": piece, "more_body": not last})
         if last:
             return
@@ -169,11 +165,11 @@ def _is_counted(raw: RawHeaders, method: str, status: int) -> bool:
     return method == "HEAD" or status in (204, 304) or any(name == b"content-length" for name, _ in raw)
 
 
-async def _send_counted(response: aiohttp.ClientResponse, raw: RawHeaders, asked: Asked, send: Send) -> None:
+async def _send_counted(response: Response, raw: RawHeaders, asked: Asked, send: Send) -> None:
     """Answer a client of HTTP/1.0, which cannot read chunks: collect the body, within limits, and count it."""
     body = bytearray()
-    while not response.content.at_eof():
-        body += await response.content.readany()
+    while piece := await response.read():
+        body += piece
         if len(body) > LONGEST_COLLECTED_BYTES:
             await answer(send, pages.too_long_for_1_0(asked))
             return
@@ -193,4 +189,4 @@ def _upload(headers: list[tuple[bytes, bytes]], receive: Receive) -> Upload | No
             expects = value.lower()
     if not chunked and length in (b"", b"0"):
         return None
-    return Upload(receive, expects_continue=expects == b"100-continue")
+    return Upload(receive, expects_continue=expects == b"100-continue", chunked=chunked)

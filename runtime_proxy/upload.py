@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import aiohttp
-
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -18,38 +16,27 @@ class ClientGone(Exception):
 
 
 class Upload:
-    """The body as the client pool reads it: asking for the next piece is what lets the browser send it."""
+    """The body as it is sent on: asking for the next piece is what lets the browser send it."""
 
-    def __init__(self, receive: Receive, *, expects_continue: bool) -> None:
+    def __init__(self, receive: Receive, *, expects_continue: bool = False, chunked: bool = False) -> None:
         self.expects_continue = expects_continue
+        self.chunked = chunked  # its length is not known beforehand
         self.finished = asyncio.Event()  # nothing more will be read from the browser here
         self.client_gone = False
+        self.begun = False  # a piece was asked for: it cannot be had again
         self._receive = receive
-        self._read_any = False
-        self._refused = False
-        self._sent_before = False
 
     def refuse(self) -> None:
         """Read no more: the final answer came before the browser was told to go on."""
-        if not self._read_any:
-            self._refused = True
+        if not self.begun:
             self.finished.set()
-
-    async def never_twice(
-        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-    ) -> aiohttp.ClientResponse:
-        """Let the pool repeat the request on another connection only while nothing of the body is lost."""
-        if self._sent_before and self._read_any:
-            raise aiohttp.ClientConnectionError("The connection broke while the body was being sent.")
-        self._sent_before = True
-        return await handler(request)
 
     def __aiter__(self) -> Upload:
         return self
 
     async def __anext__(self) -> bytes:
         while not self.finished.is_set():
-            self._read_any = True
+            self.begun = True
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 self.client_gone = True

@@ -1,4 +1,4 @@
-"""The client side: connections to the workers' gateways, of each lease its own, and one for each WebSocket.
+"""The client side: connections to the workers' gateways, of each lease its own.
 
 It knows addresses that `routing` made and nothing else, follows no redirect, keeps no cookie, decodes no body, and
 sends a raw path as it is.
@@ -7,42 +7,28 @@ sends a raw path as it is.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
-from collections.abc import Callable
+from collections import defaultdict
+from functools import cache, lru_cache
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import aiohttp
-from multidict import CIMultiDict
-from websockets.asyncio.client import ClientConnection
-from websockets.client import ClientProtocol
-from websockets.datastructures import Headers
-from websockets.exceptions import InvalidHandshake, InvalidMessage, InvalidStatus
-from websockets.http11 import Request, Response
-from websockets.typing import Subprotocol
-from websockets.uri import parse_uri
-from yarl import URL
-
-from runtime_proxy.client_http import RUNTIME_HEADER, LeaseRequest, as_text, insist
+from runtime_proxy.client_http import Broken, Connection, Response, Silent
 from runtime_proxy.headers import RawHeaders
 from runtime_proxy.routing import Upstream
 from runtime_proxy.upload import Upload
 
 CONNECT_SECONDS = 5.0  # a worker on another continent answers in one; longer is a closed firewall
 IDLE_SECONDS = 3600.0  # apps think for long; no limit on the whole
-KEEP_SECONDS = 15.0  # idle connections: below the gateway's 75, so that we never send on one that it closes
-READ_BUFFER = 64 * 1024  # bytes; twice as much is held per answer before its reading pauses
-MAX_HEADER_BYTES = 64 * 1024
+KEEP_SECONDS = 15.0  # idle connections: well below the gateway's 120, so that we never send on one that it closes
+LOOK_SECONDS = 5.0  # how often connections are looked at for the two above
 
-MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-PING_SECONDS = 25.0  # below the 30 to 60 s after which routers and proxies drop a silent connection
-# Only pongs that cannot be read for back-pressure take so long; a dead peer is found by `routing` long before.
-PONG_SECONDS = IDLE_SECONDS
-CLOSE_SECONDS = 5.0
-QUEUED_FRAMES = 2  # a frame may be a whole message of 64 MiB
-
-MADE_BY_GATEWAY = "X-OpenFace-Gateway"  # on the gateway's own answers; it removes the header from an app's
-# What aiohttp would add of its own: the app must see what the browser sent.
-_OURS_TO_SEND = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+RUNTIME_HEADER = b"x-openface-runtime"
+MADE_BY_GATEWAY = b"x-openface-gateway"  # on the gateway's own answers; it removes the header from an app's
+# What may be asked again where an idle connection turns out to be closed (RFC 9110 §9.2.2).
+_REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+_UPGRADE: RawHeaders = [(b"connection", b"Upgrade"), (b"upgrade", b"websocket")]
 
 
 class GatewayFailed(Exception):
@@ -66,162 +52,186 @@ class GatewayAnswered(GatewayFailed):
         self.app_broke_off = reason in ("app-broke-off", "app-head-too-large")
 
 
-class HandshakeRefused(Exception):
-    """The app answered a WebSocket handshake with something else."""
+class Upgraded(NamedTuple):
+    """A connection that speaks another protocol from now on. Its reading is paused; `rest` came after the head."""
 
-    def __init__(self, status: int, headers: RawHeaders, body: bytes) -> None:
-        super().__init__(f"The handshake was answered with {status}.")
-        self.status = status
-        self.headers = headers
-        self.body = body
-
-
-insist()
+    headers: RawHeaders
+    transport: asyncio.Transport
+    rest: bytes
 
 
 class UpstreamPool:
     """Open while the process serves. For one event loop."""
 
     def __init__(self) -> None:
-        self.session = _session(force_close=False)
-        # After a refused `Expect: 100-continue` nobody knows whether the body still comes: that connection ends.
-        self._single_use = _session(force_close=True)
+        self._loop = asyncio.get_running_loop()
+        self._idle: defaultdict[str, list[Connection]] = defaultdict(list)
+        self._open: set[Connection] = set()
+        self._looking: asyncio.TimerHandle | None = None
 
     async def close(self) -> None:
-        await self.session.close()
-        await self._single_use.close()
+        """Cut all connections."""
+        if self._looking is not None:
+            self._looking.cancel()
+        for connection in list(self._open):
+            connection.abort()
+        self._open.clear()
+        self._idle.clear()
+        await asyncio.sleep(0)  # transports say goodbye in the loop's next turn
 
     async def request(
         self, method: str, upstream: Upstream, path: bytes, headers: RawHeaders, body: Upload | None
-    ) -> aiohttp.ClientResponse:
-        """Send the request and return when the answer's head is there.
+    ) -> Response:
+        """Send the request and return when the answer's head is there. `close` the answer when done with it.
+
+        Raises GatewayRefused, GatewaySilent and GatewayAnswered; ClientGone where the browser leaves while its
+        request's body is being sent.
+        """
+        place = _place(upstream.base)
+        head = _head(method, place, path, headers, upstream.token, chunked=body is not None and body.chunked)
+        while True:
+            connection = self._take(upstream.base)
+            is_fresh = connection is None
+            if connection is None:
+                connection = await self._connect(place, upstream.base)
+            response = connection.ask(head, head_only=method == "HEAD")
+            if body is not None:
+                response.sends(self._loop.create_task(connection.send(body)))
+            try:
+                await response.head()
+            except Silent as error:
+                response.close()
+                raise GatewaySilent(str(error)) from error
+            except Broken as error:
+                response.close()
+                if is_fresh or method not in _REPEATABLE or (body is not None and body.begun):
+                    raise GatewayRefused(str(error)) from error
+                continue  # it was closed while it was idle: nothing was lost
+            except BaseException:
+                response.close()
+                raise
+            if response.upgraded:
+                response.close()
+                raise GatewayRefused("the app upgraded unasked")
+            _heed_gateway(response)
+            return response
+
+    async def upgrade(self, upstream: Upstream, path: bytes, headers: RawHeaders) -> Upgraded | Response:
+        """Ask for a WebSocket with the browser's own handshake; return the open connection, or the app's refusal.
 
         Raises GatewayRefused, GatewaySilent and GatewayAnswered.
-
-        A client that leaves while its body is being sent makes the upload raise: see `Upload.client_gone`.
         """
-        session = self._single_use if body is not None and body.expects_continue else self.session
-        fields = _fields(headers)
-        fields.append((RUNTIME_HEADER, upstream.token))
+        place = _place(upstream.base)
+        connection = await self._connect(place, upstream.base)
+        response = connection.ask(_head("GET", place, path, [*headers, *_UPGRADE], upstream.token), head_only=False)
         try:
-            response = await session.request(
-                method,
-                URL(upstream.base + as_text(path), encoded=True),
-                headers=CIMultiDict(fields),
-                data=body,
-                allow_redirects=False,
-                middlewares=() if body is None else (body.never_twice,),
-            )
-        except (aiohttp.ServerTimeoutError, TimeoutError) as error:
-            raise GatewaySilent(str(error)) from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise GatewayRefused(str(error)) from error
-        reason = response.headers.get(MADE_BY_GATEWAY)
-        if reason is not None:
+            await response.head()
+        except Silent as error:
             response.close()
-            raise GatewayAnswered(reason)
+            raise GatewaySilent(str(error)) from error
+        except Broken as error:
+            response.close()
+            raise GatewayRefused(str(error)) from error
+        except BaseException:
+            response.close()
+            raise
+        if response.upgraded:
+            return Upgraded(response.headers, connection.hand_over(), connection.rest)
+        _heed_gateway(response)
         return response
 
-    async def websocket(
-        self, upstream: Upstream, path: bytes, headers: RawHeaders, subprotocols: list[str]
-    ) -> ClientConnection:
-        """Open a WebSocket to the app.
+    # --- connections -----------------------------------------------------------------------------------------------
 
-        Raises GatewayRefused, GatewaySilent, GatewayAnswered, and HandshakeRefused for the app's own refusal.
-        """
-        gateway = urlsplit(upstream.base)
-        secure = gateway.scheme == "https"
-        fields = [*headers, (RUNTIME_HEADER.encode("ascii"), upstream.token.encode("ascii"))]
-        target = gateway.path + path.decode("latin-1")
+    def _take(self, key: str) -> Connection | None:
+        """An idle connection of that lease."""
+        idle = self._idle.get(key)
+        while idle:
+            connection = idle.pop()
+            if connection.reusable:
+                return connection
+        return None
 
-        def protocol() -> ClientConnection:
-            return ClientConnection(
-                _Handshake(target, fields, subprotocols),
-                ping_interval=PING_SECONDS,
-                ping_timeout=PONG_SECONDS,
-                close_timeout=CLOSE_SECONDS,
-                max_queue=QUEUED_FRAMES,
-            )
-
+    async def _connect(self, place: _Place, key: str) -> Connection:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                port = gateway.port or (443 if secure else 80)
-                connection = await _connect(protocol, gateway.hostname or "", port, secure)
+                _, connection = await self._loop.create_connection(
+                    lambda: Connection(self._loop, key, self._release),
+                    place.host,
+                    place.port,
+                    ssl=_tls() if place.secure else None,
+                )
         except TimeoutError as error:
             raise GatewaySilent("no connection in time") from error
         except OSError as error:
             raise GatewayRefused(str(error)) from error
-        try:
-            async with asyncio.timeout(IDLE_SECONDS):  # as long as an answer may take
-                await connection.handshake(user_agent_header=None)
-        except InvalidStatus as refusal:
-            connection.transport.abort()
-            answer = refusal.response
-            reason = answer.headers.get(MADE_BY_GATEWAY)
-            if reason is not None:
-                raise GatewayAnswered(reason) from None
-            raise HandshakeRefused(answer.status_code, raw_headers(answer), bytes(answer.body or b"")) from None
-        except TimeoutError as error:
-            connection.transport.abort()
-            raise GatewaySilent("no answer to the handshake in time") from error
-        except (InvalidHandshake, InvalidMessage, EOFError, OSError) as error:
-            connection.transport.abort()
-            raise GatewayRefused(str(error)) from error
-        except BaseException:
-            connection.transport.abort()
-            raise
-        connection.start_keepalive()
+        sock = connection.transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._open.add(connection)
+        if self._looking is None:
+            self._looking = self._loop.call_later(LOOK_SECONDS, self._look)
         return connection
 
+    def _release(self, connection: Connection) -> None:
+        if connection.reusable:
+            self._idle[connection.key].append(connection)
+        else:
+            self._open.discard(connection)
 
-class _Handshake(ClientProtocol):
-    """A client handshake with the browser's own headers and a raw target."""
-
-    def __init__(self, target: str, headers: RawHeaders, subprotocols: list[str]) -> None:
-        offered = [Subprotocol(name) for name in subprotocols] or None
-        super().__init__(parse_uri("ws://gateway/"), subprotocols=offered, max_size=MAX_MESSAGE_BYTES)
-        self._target = target
-        self._fields = headers
-
-    def connect(self) -> Request:
-        request = super().connect()
-        ours = Headers()
-        for name, value in self._fields:
-            ours.set_insecure(name.decode("ascii"), value.decode("latin-1"))
-        for key, text in request.headers.raw_items():
-            if key.lower() != "host":
-                ours[key] = text
-        return Request(self._target, ours)
-
-
-def raw_headers(response: Response | None) -> RawHeaders:
-    """Return the headers of a handshake's answer as bytes, names in lower case."""
-    if response is None:
-        return []
-    return [(name.lower().encode("ascii"), value.encode("latin-1")) for name, value in response.headers.raw_items()]
+    def _look(self) -> None:
+        """Close what was idle for long enough, and what says nothing any more."""
+        now = self._loop.time()
+        for connection in list(self._open):
+            still_for = now - connection.heard_at
+            if connection.closed:
+                self._open.discard(connection)
+            elif connection.reusable:
+                if still_for >= KEEP_SECONDS:
+                    connection.abort()
+            elif still_for >= IDLE_SECONDS:
+                connection.fail(Silent("nothing moved for too long"))
+        for key in [key for key, idle in self._idle.items() if not any(each.reusable for each in idle)]:
+            del self._idle[key]
+        self._looking = self._loop.call_later(min(LOOK_SECONDS, IDLE_SECONDS), self._look) if self._open else None
 
 
-async def _connect(protocol: Callable[[], ClientConnection], host: str, port: int, secure: bool) -> ClientConnection:
-    tls = ssl.create_default_context() if secure else None
-    _, connection = await asyncio.get_running_loop().create_connection(protocol, host, port, ssl=tls)
-    return connection
+class _Place(NamedTuple):
+    """Where a lease's requests go."""
+
+    host: str
+    port: int
+    secure: bool
+    path: bytes  # "/lease/<lease>": a raw path starting with a slash is appended, never joined
 
 
-def _session(*, force_close: bool) -> aiohttp.ClientSession:
-    keep = {} if force_close else {"keepalive_timeout": KEEP_SECONDS}
-    return aiohttp.ClientSession(
-        request_class=LeaseRequest,
-        connector=aiohttp.TCPConnector(limit=0, force_close=force_close, **keep),  # type: ignore[arg-type]  # one key
-        cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=IDLE_SECONDS),
-        auto_decompress=False,
-        skip_auto_headers=_OURS_TO_SEND,
-        read_bufsize=READ_BUFFER,
-        max_line_size=MAX_HEADER_BYTES,
-        max_field_size=MAX_HEADER_BYTES,
-        trust_env=False,
-    )
+@lru_cache(maxsize=4096)
+def _place(base: str) -> _Place:
+    parts = urlsplit(base)
+    secure = parts.scheme == "https"
+    return _Place(parts.hostname or "", parts.port or (443 if secure else 80), secure, parts.path.encode("ascii"))
 
 
-def _fields(headers: RawHeaders) -> list[tuple[str, str]]:
-    return [(name.decode("ascii"), as_text(value)) for name, value in headers]
+@cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+def _head(method: str, place: _Place, path: bytes, headers: RawHeaders, token: str, *, chunked: bool = False) -> bytes:
+    """The request's head, byte for byte. Raises ValueError where a header holds a line break."""
+    lines = [b"%b %b%b HTTP/1.1" % (method.encode("ascii"), place.path, path)]
+    lines += [b"%b: %b" % header for header in headers]
+    lines.append(b"%b: %b" % (RUNTIME_HEADER, token.encode("ascii")))
+    if chunked:
+        lines.append(b"transfer-encoding: chunked")
+    whole = b"\r\n".join(lines)
+    if whole.count(b"\n") != len(lines) - 1 or whole.count(b"\r") != len(lines) - 1:
+        raise ValueError("A header holds a line break.")
+    return whole + b"\r\n\r\n"
+
+
+def _heed_gateway(response: Response) -> None:
+    """Raise GatewayAnswered where the answer is the gateway's own."""
+    for name, value in response.headers:
+        if name == MADE_BY_GATEWAY:
+            response.close()
+            raise GatewayAnswered(value.decode("latin-1"))

@@ -26,8 +26,9 @@ from runtime_proxy.origin import is_runtime_origin, portal_origin
 from runtime_proxy.pages import Answer
 from runtime_proxy.plane import Plane, plane
 from runtime_proxy.upload import Receive, Send
-from runtime_proxy.upstream import GatewayFailed, HandshakeRefused, raw_headers
+from runtime_proxy.upstream import GatewayFailed
 from runtime_proxy.watch import RECHECK_SECONDS
+from runtime_proxy.ws_client import HandshakeRefused, dial, raw_headers
 
 logger = logging.getLogger(__name__)
 
@@ -108,9 +109,7 @@ async def _serve_browser(here: Plane, scope: Scope, browser: _Browser, send: Sen
     upstream = way.upstream
     fields = to_app(headers, mount=upstream.mount, edge=edge, cookies=here.cookies, websocket=True)
     try:
-        connection = await _unless_left(
-            browser, here.pool.websocket(upstream, way.path, fields, list(scope.get("subprotocols", [])))
-        )
+        connection = await _unless_left(browser, dial(upstream, way.path, fields, list(scope.get("subprotocols", []))))
     except HandshakeRefused as refusal:
         passed = to_browser(
             refusal.headers, mount=upstream.mount, edge=edge, cookies=here.cookies, status=refusal.status
