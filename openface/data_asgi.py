@@ -25,13 +25,14 @@ from runtime_proxy import (  # noqa: E402
     addresses,
     artifacts,
     artifacts_download,
+    escaping,
     gateways,
     handover,
     http,
     pages,
     websocket,
 )
-from runtime_proxy.plane import close_plane, plane  # noqa: E402
+from runtime_proxy.plane import close_plane  # noqa: E402
 from runtime_proxy.upload import Receive, Send  # noqa: E402
 from spaces import git_http  # noqa: E402
 
@@ -46,6 +47,12 @@ async def dispatch(scope: http.Scope, receive: Receive, send: Send) -> None:
     path: bytes = scope["raw_path"]
     if path.startswith(RUN):
         await http.application(scope, receive, send)
+    elif path == HAND_OVER:
+        await http.hand_over(scope, receive, send)
+    elif path.startswith(pages.STATIC):
+        await http.static(scope, receive, send)
+    elif escaping.told_by_referer(scope["headers"]) is not None:
+        await http.escaped(scope, receive, send)
     elif path.startswith(GIT):
         await git_http.application(scope, receive, send)
     elif path.startswith(artifacts.ROOT):
@@ -54,10 +61,6 @@ async def dispatch(scope: http.Scope, receive: Receive, send: Send) -> None:
         await artifacts_download.application(scope, receive, send)
     elif path == HEALTHZ:
         await http.answer(send, pages.alive())
-    elif path == HAND_OVER:
-        await http.hand_over(scope, receive, send)
-    elif path.startswith(pages.STATIC):
-        await http.static(scope, receive, send)
     else:
         await http.escaped(scope, receive, send)
 

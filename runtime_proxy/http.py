@@ -9,13 +9,14 @@ import asyncio
 import logging
 from typing import Any
 
-from runtime_proxy import addresses, handover, pages
-from runtime_proxy.arrival import cookies_of, edge_of, first
+from runtime_proxy import addresses, escaping, handover, pages
+from runtime_proxy.arrival import cookies_of, edge_of
 from runtime_proxy.asked import Asked
 from runtime_proxy.client_http import Broken, Response
 from runtime_proxy.database import in_database
 from runtime_proxy.entrance import OUTAGES, Passage, enter, still_admitted
 from runtime_proxy.headers import Edge, RawHeaders, to_app, to_browser
+from runtime_proxy.limits import caller
 from runtime_proxy.pages import Answer
 from runtime_proxy.plane import Plane, plane
 from runtime_proxy.upload import ClientGone, Receive, Send, Upload
@@ -41,26 +42,24 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
         return
     way = await enter(here, scope["raw_path"], scope["query_string"], visitor, asked, headers=scope["headers"])
     if isinstance(way, Answer):
+        if way.status == 404 and addresses.parse(scope["raw_path"]) is None:
+            way = await escaping.answered(scope)  # "/run/predict" of a page that forgot its prefix
         await answer(send, way)
         return
-    await _relay(here, way, edge, scope, receive, send)
+    who = caller(visitor, edge)
+    refusal = here.limits.take(who, way.admission.space_id)
+    if refusal is not None:
+        await answer(send, pages.too_many(refusal, asked))
+        return
+    try:
+        await _relay(here, way, edge, scope, receive, send)
+    finally:
+        here.limits.give(who, way.admission.space_id)
 
 
 async def escaped(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a path that is none of ours: an app's page that forgot its prefix is sent back below it."""
-    headers = scope["headers"]
-    prefix = addresses.escaped_from(
-        first(headers, b"referer").decode("latin-1"), host=first(headers, b"host").decode("latin-1")
-    )
-    if prefix is None or not scope["raw_path"].startswith(b"/"):
-        await answer(send, pages.not_found(Asked(scope["method"], headers)))
-        return
-    logger.info(
-        "request outside its prefix",
-        extra={"action": "prefix_escaped", "prefix": prefix.decode("ascii"), "path": scope["path"]},
-    )
-    query = scope["query_string"]
-    await answer(send, pages.redirect(307, prefix + scope["raw_path"] + (b"?" + query if query else b"")))
+    await answer(send, await escaping.answered(scope))
 
 
 async def static(scope: Scope, receive: Receive, send: Send) -> None:

@@ -23,6 +23,15 @@ def is_runtime_origin(origin: str) -> bool:
     return bool(re.fullmatch(f"{re.escape(before)}[a-z0-9-]{{1,63}}{re.escape(after)}", origin.lower()))
 
 
+def label_of_host(host: str) -> str | None:
+    """Return the label that names a Space, where each has a host of its own and this is one; None otherwise."""
+    if not one_per_space():
+        return None
+    before, _, after = urlsplit(settings.OPENFACE_RUNTIME_ORIGIN.lower()).netloc.partition("{space}")
+    found = re.fullmatch(f"{re.escape(before)}([a-z0-9-]{{1,63}}){re.escape(after)}", host.lower())
+    return found[1] if found else None
+
+
 def portal_origin() -> str:
     """Return the portal's own origin, as browsers write it in Origin."""
     parts = urlsplit(settings.PUBLIC_BASE_URL)

@@ -24,6 +24,7 @@ from jobs.states import JobState
 from jobs.switch import SWITCHED_OFF
 from runtime_proxy.asked import Asked
 from runtime_proxy.headers import RawHeaders
+from runtime_proxy.limits import Refusal
 from runtime_proxy.origin import portal_origin
 from runtime_proxy.routing import ON_DEMAND, Standing, Upstream
 from runtime_proxy.upstream import GatewayAnswered, GatewayFailed, GatewaySilent
@@ -179,6 +180,27 @@ def overloaded(asked: Asked) -> Answer:
             sentence=_("Its database or its forge is starting or busy. Apps that run go on running."),
         )
         return _answer(503, notice, asked, retry_after=LOOK_AGAIN_SECONDS, refresh=LOOK_AGAIN_SECONDS)
+
+
+def too_many(limit: Refusal, asked: Asked) -> Answer:
+    """As much is under way as may be: 429 by one visitor, 503 to one Space."""
+    with translation.override(asked.language):
+        if limit == "visitor":
+            sentence = _("From you, or from your network's address, %(count)s requests are open to apps here.")
+            status, code, count = 429, "too_many_requests", settings.OPENFACE_RUN_MAX_PER_VISITOR
+            headline = _("Too much at once")
+        else:
+            sentence = _("%(count)s requests to this app are open, and no more are taken at once.")
+            status, code, count = 503, "space_busy", settings.OPENFACE_RUN_MAX_PER_SPACE
+            headline = _("This app is busy")
+        notice = Notice(
+            code=code,
+            headline=headline,
+            sentence=sentence % {"count": count},
+            more=(_("Close pages that you do not need, or try again in a moment."),),
+            facts={"limit": count},
+        )
+        return _answer(status, notice, asked, retry_after=LOOK_AGAIN_SECONDS, refresh=LOOK_AGAIN_LATER_SECONDS)
 
 
 def too_long_for_1_0(asked: Asked) -> Answer:

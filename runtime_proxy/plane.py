@@ -15,10 +15,14 @@ from runtime_proxy import access, handover, routing
 from runtime_proxy.access import ANYBODY, Admission, Visitor
 from runtime_proxy.database import in_database
 from runtime_proxy.headers import PlatformCookies
+from runtime_proxy.limits import Limits
 from runtime_proxy.recent import Fresh, Recent
 from runtime_proxy.routing import Route
 from runtime_proxy.upstream import UpstreamPool
 from runtime_proxy.watch import Rounds
+from spaces.origin import labelled
+
+LABEL_SECONDS = 60.0
 
 
 class Plane:
@@ -34,6 +38,8 @@ class Plane:
         self._portal_sessions: Recent[str, Visitor] = Recent(_visitor_of_portal_session)
         self._admissions: Recent[access.Question, Admission | None] = Recent(_decide)
         self._routes: Recent[int, Route] = Recent(_find)
+        self._labelled: Recent[str, tuple[str, str] | None] = Recent(_named)
+        self.limits = Limits()
         self._loop = asyncio.get_running_loop()
         self._unsubscribe: Callable[[], None] = notices.subscribe(self._heed_in_loop)
 
@@ -60,6 +66,10 @@ class Plane:
     async def route(self, space_id: int) -> Route:
         """Where the Space's requests go now. Raises database errors."""
         return await self._routes.get(space_id)
+
+    async def labelled(self, label: str) -> tuple[str, str] | None:
+        """Owner and name of the Space whose own host begins with that label. Raises database errors."""
+        return await self._labelled.get(label)
 
     def _heed_in_loop(self, notice: notices.Notice) -> None:
         if not self._loop.is_closed():
@@ -114,6 +124,10 @@ async def _visitor_of_portal_session(key: str) -> Fresh[Visitor]:
 
 async def _decide(asked: access.Question) -> Fresh[Admission | None]:
     return await in_database(access.decide, asked)
+
+
+async def _named(label: str) -> Fresh[tuple[str, str] | None]:
+    return Fresh(await in_database(labelled, label), LABEL_SECONDS)
 
 
 async def _find(space_id: int) -> Fresh[Route]:

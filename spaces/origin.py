@@ -12,6 +12,8 @@ from typing import Protocol
 
 from django.conf import settings
 
+from spaces.models import Space
+
 _NOT_IN_A_LABEL = re.compile(r"[^a-z0-9]+")
 _MAX_LABEL = 63  # RFC 1035
 _HASH_LENGTH = 8
@@ -41,6 +43,14 @@ def runtime_origin(space: Named) -> str:
 def runtime_url(space: Named) -> str:
     """Return the address of the Space's app, with the trailing slash it is served under."""
     return f"{runtime_origin(space)}/run/{space.owner}/{space.name}/"
+
+
+def labelled(label: str) -> tuple[str, str] | None:
+    """Return owner and name of the Space whose host begins with that label. One query, of all names."""
+    for space in Space.objects.only("owner", "name"):
+        if _label(space) == label:
+            return space.owner, space.name
+    return None
 
 
 def _label(space: Named) -> str:

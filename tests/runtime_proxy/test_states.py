@@ -232,15 +232,5 @@ def test_names_lead_to_their_canonical_case(data_plane: DataPlane, run_space: Ru
     assert (answer.status, answer.one("location")) == (308, "/run/alice/App/x%2Fy//?q")
 
 
-def test_a_request_that_forgot_its_prefix_is_sent_back_below_it(data_plane: DataPlane, run_space: RunSpace):
-    run_space()
-
-    answer = data_plane.get("/static/x%20y.js?v=1", Referer=f"http://{data_plane.host}/run/alice/app/page")
-
-    assert (answer.status, answer.one("location")) == (307, "/run/alice/app/static/x%20y.js?v=1")
-    assert data_plane.get("/static/x.js").status == 404
-    assert data_plane.get("/static/x.js", Referer="http://elsewhere/run/alice/app/").status == 404
-
-
 def test_the_process_says_that_it_lives(data_plane: DataPlane):
     assert data_plane.get("/healthz").body == b"ok\n"
