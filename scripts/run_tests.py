@@ -179,6 +179,8 @@ def tell_what_is_missing() -> None:
         missing.append("no container engine answers: apt-get install docker.io, then start dockerd")
     if not any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")):
         missing.append("no Chromium: apt-get install chromium fonts-noto-cjk")
+    if not shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin"):
+        missing.append("no nginx: apt-get install nginx-light")
     if not shutil.which("git"):
         missing.append("no git: apt-get install git")
     for sentence in missing:

@@ -60,8 +60,15 @@ def browser_found() -> bool:
     return any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))
 
 
+@cache
+def nginx_found() -> bool:
+    """Whether nginx is there."""
+    return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin") is not None
+
+
 NEEDS = {
     "docker": (docker_answers, "no container engine answers (apt-get install docker.io, then start dockerd)"),
+    "nginx": (nginx_found, "nginx is not installed (apt-get install nginx-light)"),
     "browser": (browser_found, "no Chromium is installed (apt-get install chromium)"),
 }
 

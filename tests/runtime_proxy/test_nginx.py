@@ -1,0 +1,181 @@
+"""The proxy that the compose files come with changes nothing of what the data plane promises. With a real nginx."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import re
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pytest_django import Settings
+from websockets.sync.client import connect
+
+from jobs.models import Job
+from tests.runtime_proxy.data_plane import DataPlane, until
+from tests.runtime_proxy.upstreams import Asked, Upstream
+
+pytestmark = pytest.mark.nginx
+
+RunSpace = Callable[..., Job]
+EXAMPLE = Path(__file__).resolve().parents[2] / "compose" / "nginx.conf"
+HOST = "run.openface.example"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def nginx(data_plane: DataPlane, settings: Settings, tmp_path: Path) -> Iterator[DataPlane]:
+    """The example, with addresses of this machine in place of its own, in front of the data plane."""
+    settings.OPENFACE_RUNTIME_ORIGIN = f"http://{HOST}"
+    settings.OPENFACE_TRUSTED_PROXIES = ["127.0.0.1"]
+    port = free_port()
+    text = EXAMPLE.read_text(encoding="utf-8")
+    text = text.replace("server web:8090", "server 127.0.0.1:9").replace(
+        "server data:8091", f"server {data_plane.host}"
+    )
+    text = re.sub(r"listen 80;", f"listen 127.0.0.1:{port};", text)
+    places = "".join(
+        f"{kind}_temp_path {tmp_path}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    text = text.replace("http {", f"http {{ access_log off; {places}", 1)
+    config = tmp_path / "nginx.conf"
+    config.write_text(f"daemon off; master_process off; pid {tmp_path}/pid; error_log {tmp_path}/error.log;\n" + text)
+    program = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin") or "nginx"
+    command = [program, "-e", str(tmp_path / "error.log"), "-c", str(config)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        in_front = replace(data_plane, port=port)
+        until(lambda: process.poll() is not None or listens(port))
+        assert process.poll() is None, (tmp_path / "error.log").read_text()
+        yield in_front
+        process.terminate()
+        process.wait(10)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def raw(nginx: DataPlane, target: str, *headers: str) -> bytes:
+    lines = [f"GET {target} HTTP/1.1", f"Host: {HOST}", "Connection: close", *headers, "", ""]
+    return nginx.raw("\r\n".join(lines).encode())
+
+
+def test_a_path_arrives_as_it_was_spelt(nginx: DataPlane, run_space: RunSpace, upstream: Upstream):
+    run_space()
+    spellings = ["/a%2Fb/%2e%2e/c", "//a//b/", "/../x", "/%E3%81%82?x=%20+&y=a%26b", "/a;b=c/d,e!$'()*:@~"]
+
+    for rest in spellings:
+        raw(nginx, f"/run/alice/app{rest}")
+
+    assert [asked.target.decode() for asked in upstream.seen] == spellings
+
+
+def test_the_app_learns_who_asked_and_how(nginx: DataPlane, run_space: RunSpace, upstream: Upstream):
+    run_space()
+
+    raw(nginx, "/run/alice/app/", "X_odd: kept", "Origin: http://run.openface.example", "X-Forwarded-For: 6.6.6.6")
+
+    asked = upstream.seen[0]
+    assert asked.one(b"host") == HOST.encode()
+    assert asked.one(b"x_odd") == b"kept"
+    assert asked.one(b"x-forwarded-proto") == b"http"
+    assert asked.one(b"x-forwarded-for") == b"6.6.6.6, 127.0.0.1, 127.0.0.1"  # a claim, the caller, nginx
+
+
+def test_events_come_one_by_one(nginx: DataPlane, run_space: RunSpace, upstream: Upstream):
+    run_space()
+    read_by_client = threading.Semaphore(0)
+
+    async def events(asked: Asked) -> None:
+        await asked.answer(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for number in range(3):
+            await asked.answer(b"9\r\ndata: %d\n\n\r\n" % number)
+            assert await asyncio.to_thread(read_by_client.acquire, timeout=10)
+        await asked.answer(b"0\r\n\r\n")
+
+    upstream.handler = events
+    client = http.client.HTTPConnection("127.0.0.1", nginx.port, timeout=10)
+    client.request("GET", "/run/alice/app/events", headers={"Host": HOST, "Accept-Encoding": "gzip"})
+    answer = client.getresponse()
+
+    for number in range(3):
+        assert answer.read1() == b"data: %d\n\n" % number
+        read_by_client.release()
+
+    assert answer.read() == b""
+    client.close()
+
+
+def test_an_upload_begins_before_it_has_ended(nginx: DataPlane, run_space: RunSpace, upstream: Upstream):
+    run_space()
+    first_came = threading.Event()
+
+    async def read(asked: Asked) -> None:
+        assert await asked.reader.readexactly(5) == b"first"
+        first_came.set()
+        assert await asked.reader.readexactly(4) == b"last"
+        await asked.ok()
+
+    upstream.handler = read
+
+    with nginx.connect() as client:
+        client.sendall(f"POST /run/alice/app/up HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: 9\r\n\r\nfirst".encode())
+        assert first_came.wait(10)
+        client.sendall(b"last")
+        assert client.recv(4096).startswith(b"HTTP/1.1 200")
+
+
+def test_an_app_gives_no_orders_to_the_proxy(nginx: DataPlane, run_space: RunSpace, upstream: Upstream):
+    run_space()
+    orders = [b"X-Accel-Redirect: /etc/passwd", b"X-Accel-Limit-Rate: 1", b"X-Accel-Expires: 3600"]
+    upstream.handler = lambda asked: asked.ok(b"the app's own", *orders, b"Server: mine", b"Date: today")
+
+    head, _, body = raw(nginx, "/run/alice/app/").partition(b"\r\n\r\n")
+
+    assert (head.split(b"\r\n")[0], body) == (b"HTTP/1.1 200 OK", b"the app's own")
+    names = [line.split(b":")[0].lower() for line in head.split(b"\r\n")[1:]]
+    assert not [name for name in names if name.startswith(b"x-accel")]
+    assert (names.count(b"server"), names.count(b"date")) == (1, 1)
+
+
+def test_websockets_open_and_talk(nginx: DataPlane, run_space: RunSpace, upstream: Upstream):
+    run_space()
+
+    async def echo_one_frame(asked: Asked) -> None:
+        assert asked.one(b"upgrade") == b"websocket"
+        key = asked.one(b"sec-websocket-key")
+        assert key is not None
+        await asked.answer(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Accept: %b\r\n\r\n" % accept_of(key)
+        )
+        head = await asked.reader.readexactly(6)
+        masked = await asked.reader.readexactly(head[1] & 0x7F)
+        text = bytes(byte ^ head[2 + place % 4] for place, byte in enumerate(masked))
+        await asked.answer(bytes((0x81, len(text))) + text + b"\x88\x02\x03\xe8")
+        await asked.reader.read()
+
+    upstream.handler = echo_one_frame
+
+    with connect(f"ws://{HOST}/run/alice/app/ws", sock=nginx.connect(), proxy=None, compression=None) as socket_:
+        socket_.send("hello")
+        assert socket_.recv(timeout=10) == "hello"
+
+
+def accept_of(key: bytes) -> bytes:
+    from websockets.utils import accept_key
+
+    return accept_key(key.decode()).encode()
