@@ -6,25 +6,30 @@ Nothing is said for "missing" and for "not yours" alike. Decided by the `spaces`
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AnonymousUser
 
 from runtime_proxy.recent import Fresh
+from spaces import tokens
 from spaces.access import Permission, get_space, permission
 from spaces.forge.errors import NotFound
 
+TOKEN_FIELD = b"x-openface-authorization"  # Authorization is the app's own, and none of our business
 ADMITTED_SECONDS = 60.0  # a right that was taken away is gone at the latest then; a notice makes it at once
 REFUSED_SECONDS = 5.0  # a Space that is made or opened right now should not stay hidden
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who asks: a signed-in user, by the session `session_id`, or anybody."""
+    """Who asks: a user, by a session or by a personal token, or anybody; `refused`: by a token that is none."""
 
     user_id: int | None = None
     session_id: uuid.UUID | None = None
+    token_id: int | None = None
+    refused: bool = False
 
     @property
     def is_anonymous(self) -> bool:
@@ -32,6 +37,7 @@ class Visitor:
 
 
 ANYBODY = Visitor()
+REFUSED = Visitor(refused=True)  # never taken for anybody: a program must learn that its token has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +69,19 @@ def decide(asked: Question) -> Fresh[Admission | None]:
         return Fresh(None, REFUSED_SECONDS)
     admission = Admission(space.pk, space.owner, space.name, permission(visitor, space) >= Permission.WRITE)
     return Fresh(admission, ADMITTED_SECONDS)
+
+
+def bearer(digest: str) -> Fresh[Visitor]:
+    """Return whom the personal token of that hash stands for, or REFUSED. Asks the database."""
+    known = tokens.look_up(digest)
+    if known is None:
+        return Fresh(REFUSED, REFUSED_SECONDS)
+    visitor = Visitor(user_id=known.user.pk, token_id=known.token_id)
+    return Fresh(visitor, min(ADMITTED_SECONDS, known.seconds))
+
+
+def presented_token(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """Return the hash of the one token that is shown as `Bearer <token>`; None where that is not what is shown."""
+    shown = [value for name, value in headers if name == TOKEN_FIELD]
+    scheme, _, token = shown[0].strip().partition(b" ") if len(shown) == 1 else (b"", b"", b"")
+    return tokens.digest_of(token.strip()) if scheme.lower() == b"bearer" else None

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from jobs import artifact_store, artifacts
 from jobs.models import Artifact
 from runtime_proxy import addresses, pages
-from runtime_proxy.arrival import cookies_of, first
+from runtime_proxy.arrival import first
 from runtime_proxy.artifacts import decoded
 from runtime_proxy.asked import Asked
 from runtime_proxy.database import in_database
@@ -79,7 +79,9 @@ async def _find(scope: Scope, asked: Asked) -> Artifact | Answer:
     if address is None:
         return pages.not_found(asked)
     here = plane()
-    visitor = await here.visitor(cookies_of(headers))
+    visitor = await here.visitor(headers)
+    if visitor.refused:
+        return pages.token_refused(asked)
     admission = await here.admit(visitor, address.owner, address.name)
     if admission is None:
         if visitor.is_anonymous and asked.navigation:

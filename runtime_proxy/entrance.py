@@ -49,6 +49,8 @@ async def enter(
     follows_redirects: bool = True,
 ) -> Passage | Answer:
     """Decide about a request below `/run/`. Only an admitted visitor learns anything about the Space."""
+    if visitor.refused:
+        return pages.token_refused(asked)
     address = addresses.parse(raw_path)
     if address is None:
         return pages.not_found(asked)
@@ -66,7 +68,7 @@ async def enter(
     except OUTAGES:
         return pages.overloaded(asked)
     if isinstance(route, Standing):
-        return pages.standing(route, asked)
+        return pages.standing(route, asked, may_write=admission.may_write)
     return Passage(visitor, admission, route, with_query(app_path(address.rest or b"/", route.mount), query))
 
 
@@ -75,6 +77,8 @@ async def still_admitted(plane: Plane, passage: Passage, visitor: Visitor) -> bo
 
     While our own database is away nothing is cut: it says nothing about the app.
     """
+    if visitor.refused:
+        return False
     try:
         admission = await plane.admit(visitor, passage.admission.owner, passage.admission.name)
         if admission is None or admission.space_id != passage.admission.space_id:

@@ -10,7 +10,7 @@ import logging
 from typing import Any
 
 from runtime_proxy import addresses, pages
-from runtime_proxy.arrival import cookies_of, first
+from runtime_proxy.arrival import first
 from runtime_proxy.asked import Asked
 from runtime_proxy.entrance import OUTAGES
 from runtime_proxy.headers import RawHeaders
@@ -35,7 +35,7 @@ async def told_by_host(here: Plane, headers: RawHeaders) -> bytes | None:
     named = await here.labelled(label) if label else None
     if named is None:
         return None
-    admission = await here.admit(await here.visitor(cookies_of(headers)), *named)
+    admission = await here.admit(await here.visitor(headers), *named)
     return None if admission is None else addresses.prefix_of(admission.owner, admission.name)
 
 

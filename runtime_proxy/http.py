@@ -36,7 +36,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
     edge = edge_of(scope)
     asked = Asked(scope["method"], scope["headers"])
     try:
-        visitor = await here.visitor(cookies_of(scope["headers"]))
+        visitor = await here.visitor(scope["headers"])
     except OUTAGES:
         await answer(send, pages.overloaded(asked))
         return
@@ -106,7 +106,7 @@ async def _relay(here: Plane, passage: Passage, edge: Edge, scope: Scope, receiv
     upload = _upload(headers, receive)
 
     async def may_stay() -> bool:
-        return await still_admitted(here, passage, await here.visitor(cookies_of(headers)))
+        return await still_admitted(here, passage, await here.visitor(headers))
 
     watch = Watch(here.rounds, receive, upload, may_stay)
     try:

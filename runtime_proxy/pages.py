@@ -74,10 +74,10 @@ class Notice:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def standing(route: Standing, asked: Asked) -> Answer:
-    """Say why a Space cannot be reached right now: 503."""
+def standing(route: Standing, asked: Asked, *, may_write: bool = False) -> Answer:
+    """Say why a Space cannot be reached right now: 503. Who may start or restart it is shown the way there."""
     with translation.override(asked.language):
-        notice = _standing_notice(route)
+        notice = _standing_notice(route, may_write=may_write)
         if route.state == JobState.UNAVAILABLE:
             again = LOOK_AGAIN_LATER_SECONDS
         elif route.is_coming:
@@ -157,6 +157,13 @@ def sign_in(asked: Asked, *, next_path: str = "/") -> Answer:
             links=(Link(_("Sign in"), href, main=True),),
         )
         return _answer(401, notice, asked)
+
+
+def token_refused(asked: Asked) -> Answer:
+    """A personal token that is none, or none any more: 401 for programs, whatever it was shown for."""
+    with translation.override(asked.language):
+        sentence = _("The personal token is not valid, or not any more.")
+        return _answer(401, Notice(code="token_refused", headline="", sentence=sentence), asked, as_json=True)
 
 
 def hand_over_failed(asked: Asked, *, next_path: str) -> Answer:
@@ -259,12 +266,18 @@ def _static_url(name: str) -> str:
 
 
 def _answer(
-    status: int, notice: Notice, asked: Asked, *, retry_after: int | None = None, refresh: int | None = None
+    status: int,
+    notice: Notice,
+    asked: Asked,
+    *,
+    retry_after: int | None = None,
+    refresh: int | None = None,
+    as_json: bool = False,
 ) -> Answer:
     headers: RawHeaders = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
     if retry_after is not None:
         headers.append((b"retry-after", b"%d" % retry_after))
-    if not asked.navigation:
+    if as_json or not asked.navigation:
         body = json.dumps({"code": notice.code, "detail": notice.sentence, **notice.facts}, ensure_ascii=False).encode()
         headers.append((b"content-type", b"application/json"))
     else:
@@ -297,7 +310,7 @@ def _policy() -> str:
     )
 
 
-def _standing_notice(route: Standing) -> Notice:
+def _standing_notice(route: Standing, *, may_write: bool) -> Notice:
     headline, sentence, more = _told(route)
     facts: dict[str, Any] = {"state": route.state, "space": f"{route.owner}/{route.name}"}
     if route.worker_name:
@@ -318,7 +331,7 @@ def _standing_notice(route: Standing) -> Notice:
         colors=route.colors,
         state=route.state,
         badge=f"{route.kind.upper()} · {words.state_name(route.state, completes=route.completes)}",
-        links=(_space_link(f"{route.owner}/{route.name}", start=not route.is_coming),),
+        links=(_space_link(f"{route.owner}/{route.name}", _next_act(route), may_act=may_write),),
         facts=facts,
     )
 
@@ -392,6 +405,16 @@ def _moment(route: Standing) -> str:
     return f"{date_format(local, 'DATETIME_FORMAT')} {local.tzname()}"
 
 
-def _space_link(full_name: str, *, start: bool = False) -> Link:
-    label = _("Start it on the Space's page") if start else _("Open the Space's page")
-    return Link(label, f"{settings.PUBLIC_BASE_URL}/spaces/{full_name}/", main=start)
+def _next_act(route: Standing) -> str:
+    """What somebody who may write to the Space would do on its page; empty where nothing helps but waiting."""
+    if not route.is_coming:
+        return _("Start it on the Space's page")
+    if route.state == JobState.UNAVAILABLE and route.reason_code not in (SWITCHED_OFF, "gateway_not_approved"):
+        return _("Restart it on the Space's page")
+    return ""
+
+
+def _space_link(full_name: str, act: str = "", *, may_act: bool = False) -> Link:
+    """The way to the portal. Its owner may be nobody here, where a public Space needs no session: no act is named."""
+    href = f"{settings.PUBLIC_BASE_URL}/spaces/{full_name}/"
+    return Link(act if act and may_act else _("Open the Space's page"), href, main=bool(act))

@@ -12,14 +12,16 @@ from django.conf import settings
 
 from jobs import notices
 from runtime_proxy import access, handover, routing
-from runtime_proxy.access import ANYBODY, Admission, Visitor
+from runtime_proxy.access import ANYBODY, REFUSED, Admission, Visitor
+from runtime_proxy.arrival import cookies_of
 from runtime_proxy.database import in_database
-from runtime_proxy.headers import PlatformCookies
+from runtime_proxy.headers import PlatformCookies, RawHeaders
 from runtime_proxy.limits import Limits
 from runtime_proxy.recent import Fresh, Recent
 from runtime_proxy.routing import Route
 from runtime_proxy.upstream import UpstreamPool
 from runtime_proxy.watch import Rounds
+from spaces import tokens
 from spaces.origin import labelled
 
 LABEL_SECONDS = 60.0
@@ -36,6 +38,7 @@ class Plane:
         self._session_cookie_bytes = self._session_cookie.encode("ascii")
         self._sessions: Recent[str, Visitor] = Recent(_visitor_of_cookie)
         self._portal_sessions: Recent[str, Visitor] = Recent(_visitor_of_portal_session)
+        self._bearers: Recent[str, Visitor] = Recent(_bearer)
         self._admissions: Recent[access.Question, Admission | None] = Recent(_decide)
         self._routes: Recent[int, Route] = Recent(_find)
         self._labelled: Recent[str, tuple[str, str] | None] = Recent(_named)
@@ -47,17 +50,29 @@ class Plane:
         self._unsubscribe()
         await self.pool.close()
 
-    async def visitor(self, raw_cookies: bytes) -> Visitor:
-        """Who asks, by the data plane's own session. Without one: anybody, and no query."""
-        if self._session_cookie_bytes not in raw_cookies:
+    async def visitor(self, headers: RawHeaders) -> Visitor:
+        """Who asks: by a personal token, where one is shown, else by the data plane's own session, else anybody."""
+        cookies = b""
+        for name, value in headers:
+            if name == b"cookie":
+                cookies = cookies + b"; " + value if cookies else value  # HTTP/2 front ends may send several
+            elif name == access.TOKEN_FIELD:
+                return await self._bearer_of(headers)
+        if self._session_cookie_bytes not in cookies:
             return ANYBODY
-        cookie = handover.cookie_value(raw_cookies, self._session_cookie)
+        cookie = handover.cookie_value(cookies, self._session_cookie)
         return await self._sessions.get(cookie) if cookie else ANYBODY
 
-    async def portal_visitor(self, raw_cookies: bytes) -> Visitor:
-        """Who asks, by the portal's session: for WebSockets that are served on the portal's own origin."""
-        key = handover.cookie_value(raw_cookies, settings.SESSION_COOKIE_NAME)
+    async def portal_visitor(self, headers: RawHeaders) -> Visitor:
+        """Who asks, by a token or the portal's session: for WebSockets that are served on the portal's own origin."""
+        if any(name == access.TOKEN_FIELD for name, _ in headers):
+            return await self._bearer_of(headers)
+        key = handover.cookie_value(cookies_of(headers), settings.SESSION_COOKIE_NAME)
         return await self._portal_sessions.get(key) if key else ANYBODY
+
+    async def _bearer_of(self, headers: RawHeaders) -> Visitor:
+        digest = access.presented_token(headers)
+        return await self._bearers.get(digest) if digest else REFUSED
 
     async def admit(self, visitor: Visitor, owner: str, name: str) -> Admission | None:
         """The Space under that name, if the visitor may see it. Raises database and forge errors."""
@@ -86,11 +101,15 @@ class Plane:
             case "access":
                 self._routes.forget(lambda space_id, _: str(space_id) == space)
                 self._admissions.forget(lambda _, known: known is None or str(known.space_id) == space)
+            case tokens.NOTICE:
+                token = notice.ids.get("token")
+                self._bearers.forget(lambda _, known: str(known.token_id) == token)
             case notices.RESYNC:
                 self._routes.forget()
                 self._admissions.forget()
                 self._sessions.forget()
                 self._portal_sessions.forget()
+                self._bearers.forget()
 
 
 _planes: dict[asyncio.AbstractEventLoop, Plane] = {}
@@ -120,6 +139,10 @@ async def _visitor_of_cookie(cookie: str) -> Fresh[Visitor]:
 
 async def _visitor_of_portal_session(key: str) -> Fresh[Visitor]:
     return await in_database(handover.visitor_of_portal_session, key)
+
+
+async def _bearer(digest: str) -> Fresh[Visitor]:
+    return await in_database(access.bearer, digest)
 
 
 async def _decide(asked: access.Question) -> Fresh[Admission | None]:

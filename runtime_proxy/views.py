@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from urllib.parse import urlencode, urlsplit
 
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import BadRequest
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
@@ -15,10 +16,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
 
-from runtime_proxy import addresses, handover
+from runtime_proxy import access, addresses, handover
 from runtime_proxy.addresses import Address
 from runtime_proxy.asked import Asked
 from runtime_proxy.origin import runtime_origin
+from spaces import tokens
 from spaces.access import get_space
 from spaces.forge.errors import NotFound, Unavailable
 from spaces.models import Space
@@ -42,9 +44,15 @@ def run(request: HttpRequest, **_path: str) -> HttpResponseBase:
     if address is None:
         raise Http404
     asked = _asked(request)
+    person = _person(request)
+    if person is None:
+        detail = _("The personal token is not valid, or not any more.")
+        return JsonResponse({"code": "token_refused", "detail": detail}, status=401)
     try:
-        space = get_space(request.user, address.owner, address.name)
+        space = get_space(person, address.owner, address.name)
     except NotFound:
+        if person.is_authenticated:
+            raise Http404 from None
         return _stranger(request, asked)
     except Unavailable as outage:
         return _forge_away(outage)
@@ -92,9 +100,17 @@ def _any_origin(address: Address) -> str:
     return runtime_origin(Space(owner=address.owner, name=address.name))
 
 
+def _person(request: HttpRequest) -> AbstractBaseUser | AnonymousUser | None:
+    """Who asks: by the personal token that is shown, else by the portal's session; None: that token is none."""
+    shown = request.headers.get(access.TOKEN_FIELD.decode("ascii"))
+    if shown is None:
+        return request.user
+    digest = access.presented_token([(access.TOKEN_FIELD, shown.encode("latin-1", "replace"))])
+    bearer = tokens.look_up(digest) if digest else None
+    return None if bearer is None else bearer.user
+
+
 def _stranger(request: HttpRequest, asked: Asked) -> HttpResponseBase:
-    if request.user.is_authenticated:
-        raise Http404
     if asked.navigation:
         return redirect_to_login(request.get_full_path())
     detail = _("What you asked for is not public, or is not there.")

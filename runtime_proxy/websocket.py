@@ -18,10 +18,10 @@ from websockets.frames import EXTERNAL_CLOSE_CODES
 
 from runtime_proxy import pages
 from runtime_proxy.access import Visitor
-from runtime_proxy.arrival import cookies_of, edge_of, first
+from runtime_proxy.arrival import edge_of, first
 from runtime_proxy.asked import Asked
 from runtime_proxy.entrance import OUTAGES, enter, still_admitted
-from runtime_proxy.headers import to_app, to_browser
+from runtime_proxy.headers import RawHeaders, to_app, to_browser
 from runtime_proxy.origin import is_runtime_origin, portal_origin
 from runtime_proxy.pages import Answer
 from runtime_proxy.plane import Plane, plane
@@ -33,7 +33,7 @@ from runtime_proxy.ws_client import HandshakeRefused, dial, raw_headers
 logger = logging.getLogger(__name__)
 
 Scope = dict[str, Any]
-VisitorOf = Callable[[bytes], Awaitable[Visitor]]
+VisitorOf = Callable[[RawHeaders], Awaitable[Visitor]]
 
 NORMAL, GOING_AWAY, BAD_GATEWAY = 1000, 1001, 1014
 NO_LONGER_ADMITTED = 4403
@@ -96,7 +96,7 @@ async def _serve_browser(here: Plane, scope: Scope, browser: _Browser, send: Sen
     asked = Asked("GET", headers, websocket=True)
     edge = edge_of(scope)
     try:
-        visitor: Visitor = await visitor_of(cookies_of(headers))
+        visitor: Visitor = await visitor_of(headers)
     except OUTAGES:
         await _refuse(scope, receive, send, pages.overloaded(asked))
         return
@@ -127,7 +127,7 @@ async def _serve_browser(here: Plane, scope: Scope, browser: _Browser, send: Sen
     accepted = to_browser(said, mount=upstream.mount, edge=edge, cookies=here.cookies, status=101)
 
     async def may_stay() -> bool:
-        return await still_admitted(here, way, await visitor_of(cookies_of(headers)))
+        return await still_admitted(here, way, await visitor_of(headers))
 
     try:
         await send({"type": "websocket.accept", "subprotocol": connection.subprotocol, "headers": accepted})

@@ -1,4 +1,4 @@
-"""Tables of the spaces room: the catalogue of Spaces, and the repositories of the local forge."""
+"""Tables of the spaces room: the catalogue of Spaces, the repositories of the local forge, people's tokens."""
 
 from __future__ import annotations
 
@@ -130,3 +130,42 @@ class LocalCollaborator(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user}: {self.permission}"
+
+
+class PersonalToken(models.Model):
+    """What a person's programs show on `/run` in place of a session. A revoked one has no row any more."""
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, verbose_name=_("user"), on_delete=models.CASCADE, related_name="+"
+    )
+    name = models.CharField(_("name"), max_length=64)
+    token_hash = models.CharField(_("hash"), max_length=64, unique=True, help_text="SHA-256, hex")
+    created_at = models.DateTimeField(_("created at"), db_default=Now())
+    expires_at = models.DateTimeField(_("good until"))
+    last_used_at = models.DateTimeField(_("last used"), null=True, blank=True)
+
+    class Meta:
+        verbose_name, verbose_name_plural = _("personal token"), _("personal tokens")
+        constraints = [models.UniqueConstraint("user", Lower("name"), name="one_token_per_name")]
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class EscapedRequest(models.Model):
+    """A path that an app's pages asked for outside the Space's prefix, and how often. A few per Space are kept."""
+
+    space = models.ForeignKey(Space, verbose_name=_("Space"), on_delete=models.CASCADE, related_name="escaped")
+    path = models.CharField(_("path"), max_length=200, help_text=_("without its query"))
+    count = models.BigIntegerField(_("requests"))
+    first_at = models.DateTimeField(_("first seen"), db_default=Now())
+    last_at = models.DateTimeField(_("last seen"), db_default=Now())
+
+    class Meta:
+        verbose_name, verbose_name_plural = _("escaped request"), _("escaped requests")
+        constraints = [models.UniqueConstraint(fields=["space", "path"], name="one_row_per_escaped_path")]
+        ordering = ["-count", "path"]
+
+    def __str__(self) -> str:
+        return self.path

@@ -7,7 +7,7 @@ from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 from django.views.i18n import set_language
 
-from spaces import api, file_views, log_views, placement_views, queue_views, results_views, views
+from spaces import api, file_views, log_views, placement_views, queue_views, results_views, token_views, views
 
 urlpatterns = [
     path("", views.space_list, name="home"),
@@ -18,6 +18,8 @@ urlpatterns = [
     path("api/v1/spaces/<str:owner>/<str:name>/status", api.status, name="api_space_status"),
     path("api/v1/spaces/<str:owner>/<str:name>/results", results_views.results_api, name="api_space_results"),
     path("queue/", queue_views.queue_page, name="queue"),
+    path("tokens/", token_views.token_page, name="tokens"),
+    path("tokens/<int:token_id>/revoke", token_views.revoke, name="token_revoke"),
     path("spaces/", views.space_list, name="space_list"),
     path("spaces/<str:owner>/<str:name>/", views.app, name="space"),
     path("spaces/<str:owner>/<str:name>/status.json", views.status, name="space_status"),

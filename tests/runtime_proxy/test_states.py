@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
+from django.contrib.auth.models import User
 from django.utils import timezone
 from pytest_django import Settings
 
@@ -73,6 +74,43 @@ def test_a_stopped_space_can_be_started_from_its_page(data_plane: DataPlane, run
     assert (status, content["state"]) == (503, state)
     assert b'class="btn main"' in page.body
     assert (page.one("refresh"), page.one("retry-after")) == (None, "60")
+
+
+class TestWhoMayAct:
+    """The page names an act only to who may do it; everybody gets the way to the Space's own page."""
+
+    START, RESTART, OPEN = b"Start it on the Space", b"Restart it on the Space", b"Open the Space"
+
+    def page(self, data_plane: DataPlane, signed_in: Callable[[User], str], name: str) -> bytes:
+        cookie = signed_in(User.objects.create_user(name))
+        return data_plane.navigate("/run/alice/app/", Cookie=cookie).body
+
+    def test_the_owner_of_an_unavailable_space_may_restart_it(
+        self, data_plane: DataPlane, run_space: RunSpace, signed_in: Callable[[User], str]
+    ):
+        run_space(state="unavailable")
+
+        owners = self.page(data_plane, signed_in, "alice")
+        strangers = self.page(data_plane, signed_in, "carol")
+
+        assert self.RESTART in owners and b'class="btn main"' in owners
+        assert self.RESTART not in strangers and self.OPEN in strangers
+
+    def test_only_who_may_start_it_is_told_to(
+        self, data_plane: DataPlane, run_space: RunSpace, signed_in: Callable[[User], str]
+    ):
+        JobFactory.create(space=make_space("alice/app"), state="completed", finished_at=timezone.now())
+
+        assert self.START in self.page(data_plane, signed_in, "alice")
+        assert self.START not in self.page(data_plane, signed_in, "carol")
+        assert self.START not in data_plane.navigate("/run/alice/app/").body
+
+    def test_an_address_that_waits_for_approval_is_not_restarted(
+        self, data_plane: DataPlane, run_space: RunSpace, signed_in: Callable[[User], str]
+    ):
+        run_space(worker=WorkerFactory.create(name="gpu1", gateway_url=""))
+
+        assert self.RESTART not in self.page(data_plane, signed_in, "alice")
 
 
 def test_a_failed_space_says_why(data_plane: DataPlane, run_space: RunSpace):
