@@ -203,20 +203,28 @@ WHITENOISE_AUTOREFRESH = DEBUG
 
 # --- browsers ------------------------------------------------------------------------------------------------------
 _tls = _public.scheme == "https"
-# Cookies ignore ports, so the names say whose they are; over TLS the prefix pins them to this host.
+# Cookies ignore ports, so the names say whose they are; over TLS the prefixes pin them to this host, and (`Http-`) no
+# script can make one. A browser that does not know that takes the whole for `__Host-`.
 SESSION_ENGINE = "openface.sessions"
-SESSION_COOKIE_NAME = "__Host-openface_session" if _tls else "openface_session"
+SESSION_COOKIE_NAME = "__Host-Http-openface_session" if _tls else "openface_session"
 CSRF_COOKIE_NAME = "__Host-openface_csrf" if _tls else "openface_csrf"
 LANGUAGE_COOKIE_NAME = "openface_language"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _tls
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_USE_SESSIONS = True  # a page on the runtime origin may read non-HttpOnly cookies of this host
+MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"  # its cookie would not be named as ours
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 # Cookies that never travel to a Space and that no Space may set.
-OPENFACE_PLATFORM_COOKIE_PREFIXES = ("openface_", "__Host-openface_", "__Secure-openface_")
+OPENFACE_PLATFORM_COOKIE_PREFIXES = (
+    "openface_",
+    "__Secure-openface_",
+    "__Host-openface_",
+    "__Http-openface_",
+    "__Host-Http-openface_",
+)
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [],

@@ -30,6 +30,7 @@ class Visitor:
     session_id: uuid.UUID | None = None
     token_id: int | None = None
     refused: bool = False
+    place: str = ""  # the one Space, by its host's label, that the session is for; "": for all
 
     @property
     def is_anonymous(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from django.conf import settings
 
 from runtime_proxy.headers import Edge, forwarded_for
+from runtime_proxy.origin import portal_origin
 
 
 def edge_of(scope: dict[str, Any]) -> Edge:
@@ -18,16 +19,22 @@ def edge_of(scope: dict[str, Any]) -> Edge:
     client = scope.get("client")
     peer = client[0] if client else "unknown"
     scheme = b"https" if scope.get("scheme") in ("https", "wss") else b"http"  # ASGI lets servers leave it out
+    portal = _portal(settings.PUBLIC_BASE_URL)
     trusted = settings.OPENFACE_TRUSTED_PROXIES
     if trusted and _is_trusted(peer, tuple(trusted)):
         scheme = _last(headers, b"x-forwarded-proto") or scheme
-        return Edge(first(headers, b"host"), scheme, forwarded_for(peer, headers))
-    return _edge(first(headers, b"host"), scheme, peer)
+        return Edge(first(headers, b"host"), scheme, forwarded_for(peer, headers), portal)
+    return _edge(first(headers, b"host"), scheme, peer, portal)
 
 
 @lru_cache(maxsize=1024)
-def _edge(host: bytes, scheme: bytes, peer: str) -> Edge:
-    return Edge(host, scheme, forwarded_for(peer, ()))
+def _edge(host: bytes, scheme: bytes, peer: str, portal: bytes) -> Edge:
+    return Edge(host, scheme, forwarded_for(peer, ()), portal)
+
+
+@lru_cache(maxsize=8)
+def _portal(_base_url: str) -> bytes:
+    return portal_origin().encode("ascii")
 
 
 def first(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes:

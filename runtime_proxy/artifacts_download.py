@@ -21,7 +21,7 @@ from runtime_proxy.arrival import first
 from runtime_proxy.artifacts import decoded
 from runtime_proxy.asked import Asked
 from runtime_proxy.database import in_database
-from runtime_proxy.entrance import OUTAGES, proper_place, to_sign_in
+from runtime_proxy.entrance import OUTAGES, proper_host, proper_place, to_sign_in
 from runtime_proxy.headers import RawHeaders
 from runtime_proxy.http import answer
 from runtime_proxy.pages import Answer
@@ -78,6 +78,9 @@ async def _find(scope: Scope, asked: Asked) -> Artifact | Answer:
     address = addresses.parse(scope["raw_path"], root=addresses.RESULTS)
     if address is None:
         return pages.not_found(asked)
+    elsewhere = proper_host(address, scope["raw_path"], scope["query_string"], headers)
+    if elsewhere is not None:
+        return elsewhere
     here = plane()
     visitor = await here.visitor(headers)
     if visitor.refused:
@@ -90,7 +93,7 @@ async def _find(scope: Scope, asked: Asked) -> Artifact | Answer:
     named = _named(address.rest)
     if named is None:
         return pages.not_found(asked)
-    elsewhere = proper_place(address, admission, scope["query_string"], first(headers, b"host"))
+    elsewhere = proper_place(address, admission, scope["query_string"])
     if elsewhere is not None:
         return elsewhere
     found = await in_database(artifacts.find, named[0], named[1], space_id=admission.space_id)

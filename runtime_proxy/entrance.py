@@ -13,12 +13,12 @@ from django.db import Error as DatabaseError
 from psycopg_pool import PoolTimeout
 
 from runtime_proxy import addresses, handover, pages
-from runtime_proxy.access import Admission, Visitor
+from runtime_proxy.access import ANYBODY, Admission, Visitor
 from runtime_proxy.addresses import Address
 from runtime_proxy.arrival import cookies_of, first
 from runtime_proxy.asked import Asked
 from runtime_proxy.headers import RawHeaders, app_path
-from runtime_proxy.origin import one_per_space, runtime_origin
+from runtime_proxy.origin import may_act, one_per_space, runtime_origin
 from runtime_proxy.pages import Answer
 from runtime_proxy.plane import Plane
 from runtime_proxy.routing import Standing, Upstream
@@ -54,12 +54,18 @@ async def enter(
     address = addresses.parse(raw_path)
     if address is None:
         return pages.not_found(asked)
+    if follows_redirects:
+        elsewhere = proper_host(address, raw_path, query, headers)
+        if elsewhere is not None:
+            return elsewhere
+    if visitor.user_id is not None and visitor.token_id is None and not may_act(headers, runtime_origin(address)):
+        visitor = ANYBODY  # a neighbour's page asks, not the visitor: what is public it may have
     try:
         admission = await plane.admit(visitor, address.owner, address.name)
         if admission is None:
             return _refuse(visitor, raw_path, query, asked, headers)
         if follows_redirects:
-            elsewhere = proper_place(address, admission, query, first(headers, b"host"))
+            elsewhere = proper_place(address, admission, query)
             if elsewhere is not None:
                 return elsewhere
         route = await plane.route(admission.space_id)
@@ -106,22 +112,33 @@ def _refuse(visitor: Visitor, raw_path: bytes, query: bytes, asked: Asked, heade
 
 def to_sign_in(raw_path: bytes, query: bytes, headers: RawHeaders) -> Answer:
     """Send a browser to the portal, to come back as whoever is signed in there."""
-    nonce = handover.nonce_for(cookies_of(headers))
+    brought = cookies_of(headers)
+    nonce = handover.nonce_for(brought)
     target = with_query(raw_path, query).decode("latin-1")
     wanted = urlencode({"to": target, "browser": handover.digest(nonce)})
     cookie = handover.set_cookie(handover.nonce_cookie_name(), nonce, max_age=handover.NONCE_SECONDS)
     location = f"{settings.PUBLIC_BASE_URL}{handover.PATH}?{wanted}"
-    return pages.redirect(302, location.encode("latin-1"), cookies=(cookie,))
+    planted = handover.unplanting(brought, path=raw_path, host=first(headers, b"host"))
+    return pages.redirect(302, location.encode("latin-1"), cookies=(cookie, *planted))
 
 
-def proper_place(address: Address, admission: Admission, query: bytes, host: bytes) -> Answer | None:
-    """Redirect to the Space's own origin, its canonical case, or the slash that relative links need."""
+def proper_host(address: Address, raw_path: bytes, query: bytes, headers: RawHeaders) -> Answer | None:
+    """Redirect to the host that an address belongs to, where each Space has its own.
+
+    Before anything is decided, and by the name alone: it says nothing about what is there, and a sign-in begins on the
+    host on which it has to end.
+    """
+    if not one_per_space():
+        return None
+    origin = runtime_origin(address)
+    if urlsplit(origin).netloc.lower().encode("ascii") == first(headers, b"host").lower():
+        return None
+    return pages.redirect(307, origin.encode("ascii") + with_query(raw_path, query))
+
+
+def proper_place(address: Address, admission: Admission, query: bytes) -> Answer | None:
+    """Redirect to a Space's canonical case, or to the slash that relative links need."""
     prefix = addresses.prefix_of(admission.owner, admission.name, address.root)
-    path = with_query(prefix + (address.rest or b"/"), query)
-    if one_per_space():
-        origin = runtime_origin(admission)
-        if urlsplit(origin).netloc.lower().encode("ascii") != host.lower():
-            return pages.redirect(307, origin.encode("ascii") + path)
     if address.spelt != prefix or not address.rest:
-        return pages.redirect(308, path)
+        return pages.redirect(308, with_query(prefix + (address.rest or b"/"), query))
     return None

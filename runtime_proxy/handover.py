@@ -5,7 +5,8 @@
 3. The data plane swaps the code, from that browser only, for a session of its own: a signed cookie that is read without
    a query, names the row it came from, and dies with the portal session (looked at again each minute).
 
-The portal's session cookie opens nothing here, and this one opens nothing there.
+The portal's session cookie opens nothing here, and this one opens nothing there. Where each Space has a host of its
+own, so has each a session of its own: the code names the place, and the cookie after it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from django.db.models.functions import Now
 
 from runtime_proxy.access import ANYBODY, Visitor
 from runtime_proxy.models import RuntimeSession
+from runtime_proxy.origin import one_per_space
 from runtime_proxy.recent import Fresh
 
 CODE_SECONDS = 60  # from the portal's redirect to the swap: one round trip of a browser
@@ -38,6 +40,8 @@ RECHECK_SECONDS = 60.0
 MAX_QUERY_FIELDS = 20
 PATH = "/run-handover/"
 
+_MOST_STEPS = 3  # of a path: /run/{owner}/{name}
+_PLACE = "."  # between a code and its place; neither has one
 _SALT = "openface.runtime-session"
 _NONCE = re.compile(r"[A-Za-z0-9_-]{32}")
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -88,9 +92,13 @@ def read_query(raw: bytes) -> Query | None:
     return Query(to=to if plain else "", browser=one.get("browser", ""), code=one.get("code", ""))
 
 
-def issue(user: AbstractBaseUser, *, parent_key: str, browser_hash: str) -> str:
-    """Return a one-time code for this person, in the browser with that nonce. Old rows are swept along the way."""
-    code = secrets.token_urlsafe(32)
+def issue(user: AbstractBaseUser, *, parent_key: str, browser_hash: str, place: str = "") -> str:
+    """Return a one-time code for this person, in the browser with that nonce, for the Space whose host has that label.
+
+    Old rows are swept along the way.
+    """
+    # What is known of a code is its digest: nobody can put another place behind it.
+    code = f"{secrets.token_urlsafe(32)}{_PLACE}{place}" if place else secrets.token_urlsafe(32)
     RuntimeSession.objects.filter(created_at__lt=Now() - timedelta(seconds=SESSION_SECONDS)).delete()
     RuntimeSession.objects.create(
         user_id=user.pk, parent_key=parent_key, code_hash=digest(code), browser_hash=browser_hash
@@ -107,16 +115,21 @@ def exchange(code: str, *, nonce: str) -> str | None:
         return None
     if not RuntimeSession.objects.filter(pk=row.pk, exchanged_at=None).update(exchanged_at=Now()):
         return None  # the same code was swapped a moment earlier
-    return signing.dumps({"session": row.pk.hex, "user": row.user_id}, salt=_SALT)
+    content = {"session": row.pk.hex, "user": row.user_id, "place": code.partition(_PLACE)[2]}
+    return signing.dumps(content, salt=_SALT)
 
 
 def read(cookie: str) -> Visitor:
-    """Return who the cookie says the visitor is: its signature and age are checked, no query is made."""
+    """Return who the cookie says the visitor is: its signature and age are checked, no query is made.
+
+    A session for one Space is none where Spaces share a host, nor the reverse: the installation was set up anew.
+    """
     try:
         content = signing.loads(cookie, salt=_SALT, max_age=SESSION_SECONDS)
-        return Visitor(user_id=int(content["user"]), session_id=uuid.UUID(content["session"]))
+        visitor = Visitor(int(content["user"]), uuid.UUID(content["session"]), str(content["place"]))
     except (signing.BadSignature, KeyError, TypeError, ValueError):
         return ANYBODY
+    return visitor if bool(visitor.place) == one_per_space() else ANYBODY
 
 
 def recheck(visitor: Visitor) -> Fresh[Visitor]:
@@ -156,13 +169,13 @@ def _secure() -> bool:
 
 
 def session_cookie_name() -> str:
-    """The data plane's session cookie. Over TLS its prefix pins it to this host and path."""
-    return "__Host-openface_run" if _secure() else "openface_run"
+    """The data plane's session cookie. Over TLS its prefix pins it to this host and path, out of reach of scripts."""
+    return "__Host-Http-openface_run" if _secure() else "openface_run"
 
 
 def nonce_cookie_name() -> str:
     """The cookie that ties a code to the browser that began."""
-    return "__Host-openface_run_start" if _secure() else "openface_run_start"
+    return "__Host-Http-openface_run_start" if _secure() else "openface_run_start"
 
 
 def set_cookie(name: str, value: str, *, max_age: int | None = None) -> bytes:
@@ -176,10 +189,37 @@ def set_cookie(name: str, value: str, *, max_age: int | None = None) -> bytes:
 
 
 def cookie_value(raw_cookies: bytes, name: str) -> str:
-    """Return the value of the first cookie of that name in a Cookie header, or ""."""
+    """Return the value of the last cookie of that name in a Cookie header, or "".
+
+    Ours are for the path `/`, and browsers list longer paths first: one that a page has planted below its own prefix
+    comes before.
+    """
+    values = cookie_values(raw_cookies, name)
+    return values[-1] if values else ""
+
+
+def cookie_values(raw_cookies: bytes, name: str) -> list[str]:
+    """Return the values of all cookies of that name, in the order of the Cookie header; empty ones are none."""
     wanted = name.encode("ascii") + b"="
-    for pair in raw_cookies.split(b";"):
-        pair = pair.strip()
-        if pair.startswith(wanted):
-            return pair[len(wanted) :].strip(b'"').decode("latin-1")
-    return ""
+    pairs = (pair.strip() for pair in raw_cookies.split(b";"))
+    values = [pair[len(wanted) :].strip(b'"').decode("latin-1") for pair in pairs if pair.startswith(wanted)]
+    return [value for value in values if value]
+
+
+def unplanting(raw_cookies: bytes, *, path: bytes, host: bytes) -> list[bytes]:
+    """Return Set-Cookie lines that remove session cookies which a page has planted beside ours, where there are any.
+
+    Only without TLS can there be: there, one for a longer path or for a parent domain has a place of its own in the
+    browser, and sessions of two people make nobody. What a page may name is limited, so all of it is named.
+    """
+    name = session_cookie_name()
+    if len(cookie_values(raw_cookies, name)) < 2:
+        return []
+    steps = path.partition(b"?")[0].decode("latin-1").split("/")[1 : 1 + _MOST_STEPS]
+    paths = ["/" + "/".join(steps[: end + 1]) for end in range(len(steps))]
+    labels = host.decode("latin-1").partition(":")[0].split(".")
+    domains = [".".join(labels[start:]) for start in range(len(labels) - 1)]
+    gone = f"{name}=; Max-Age=0; Path="
+    lines = [f"{gone}{path}{slash}" for path in paths for slash in ("", "/")]
+    lines += [f"{line}; Domain={domain}" for line in (f"{gone}/", *lines) for domain in domains]
+    return [line.encode("latin-1") for line in lines]

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
+
+from runtime_proxy import embedding
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -40,17 +42,34 @@ HANDSHAKE = frozenset(
 # Who says these speaks for us; a browser that says them is not believed.
 _SPEAKS_FOR_US = (b"x-forwarded-", b"x-openface-")
 _CLAIMS_OF_PROXIES = frozenset({b"forwarded", b"x-real-ip"})
-# Answers that would command our own origin or an nginx in front of us, not the app's prefix.
+# Answers that would command our own origin or an nginx in front of us, not the app's prefix. A dictionary and a
+# registered session (Device Bound Session Credentials) hold for every address of the origin that they name.
 _COMMANDS = frozenset(
-    {b"clear-site-data", b"strict-transport-security", b"alt-svc", b"nel", b"report-to", b"x-sendfile"}
+    {
+        b"clear-site-data",
+        b"strict-transport-security",
+        b"alt-svc",
+        b"nel",
+        b"report-to",
+        b"x-sendfile",
+        b"use-as-dictionary",
+        b"secure-session-registration",
+        b"secure-session-challenge",
+        b"sec-session-registration",
+        b"sec-session-challenge",
+    }
 )
 _COMMANDS_BY_PREFIX = (b"x-accel-", b"x-openface-")
 _NOT_FOR_THE_APP = HOP_BY_HOP | _CLAIMS_OF_PROXIES | {b"host"}
-_NOT_FOR_THE_BROWSER = HOP_BY_HOP | HANDSHAKE | _COMMANDS
+_NOT_FOR_THE_BROWSER = HOP_BY_HOP | HANDSHAKE | _COMMANDS | {embedding.FRAME_OPTIONS}
 _USUAL_CONNECTION = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"upgrade", b"Upgrade"})
 _NOTHING: frozenset[bytes] = frozenset()
 
 _ABSOLUTE_URL = re.compile(rb"(?:([A-Za-z][A-Za-z0-9+.-]*):)?//([^/?#]*)(.*)", re.DOTALL)
+# What neither browsers nor we resolve, decode or take for something else.
+_PLAIN_PATH = re.compile(rb"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?")
+# What Python, and so Django, takes for blanks around a cookie's name, and a browser for a part of it.
+_BLANKS = bytes([*range(0x09, 0x0E), *range(0x1C, 0x21), 0x85, 0xA0])
 _LOOPBACK_HOSTS = (b"localhost", b"127.0.0.1", b"0.0.0.0", b"[::1]")
 
 
@@ -75,6 +94,7 @@ class Edge:
     host: bytes  # the Host header as it came, with its port
     scheme: bytes  # http or https, as the browser saw it
     forwarded_for: bytes  # the caller's address, after those that trusted proxies reported
+    portal: bytes = b""  # the portal's origin: it may show the app in a frame
 
     @cached_property
     def told(self) -> RawHeaders:
@@ -91,7 +111,7 @@ class Edge:
 class PlatformCookies:
     """Which cookies are ours: they never travel to a Space, and no Space may set them."""
 
-    prefixes: tuple[bytes, ...] = field(default=(b"openface_", b"__host-openface_", b"__secure-openface_"))
+    prefixes: tuple[bytes, ...]
 
     @classmethod
     def named(cls, prefixes: Iterable[str]) -> PlatformCookies:
@@ -99,7 +119,7 @@ class PlatformCookies:
 
     def owns(self, pair: bytes) -> bool:
         """Whether `name=value` is ours. A nameless `=name=value` reads as that name to a server, so it counts too."""
-        return pair.strip(b" \t=").lower().startswith(self.prefixes)
+        return pair.lstrip(_BLANKS + b"=").lower().startswith(self.prefixes)
 
 
 def to_app(
@@ -133,6 +153,8 @@ def to_browser(
     lowered = [(name.lower(), value) for name, value in raw]
     dropped = _NOT_FOR_THE_BROWSER | _named_in_connection(lowered)
     kept: RawHeaders = []
+    scopes: list[bytes] = []
+    has_policy = False
     for name, value in lowered:
         if name in dropped or name.startswith(_COMMANDS_BY_PREFIX):
             continue
@@ -142,12 +164,20 @@ def to_browser(
             value = _under_prefix(value, mount.prefix)
         elif name in (b"location", b"content-location"):
             value = relocate(value, mount=mount, edge=edge)
+        elif name == embedding.POLICY:
+            has_policy = True
+            value = embedding.admitting(value, edge.portal)
         elif name == b"service-worker-allowed":
-            if not _is_under(value, mount.prefix):
-                value = mount.prefix + b"/"
+            scopes.append(value)
+            continue
         elif name == b"content-length" and (status in (204, 304) or status < 200):
             continue  # such an answer has no body; a server that counts bytes would miss the announced ones
         kept.append((name, value))
+    if scopes:
+        kept.append((b"service-worker-allowed", _scope(scopes, mount.prefix)))
+    # A 304 changes the fields that it has in a stored answer: ours alone would put the app's own policy out of force.
+    if has_policy or status not in (101, 304):
+        kept.append((embedding.POLICY, embedding.own_policy(edge.portal)))
     kept.append((b"x-accel-buffering", b"no"))
     return kept
 
@@ -188,6 +218,18 @@ def _own_authorities(mount: Mount, edge: Edge) -> frozenset[bytes]:
 
 def _is_under(path: bytes, prefix: bytes) -> bool:
     return path == prefix or path.startswith((prefix + b"/", prefix + b"?", prefix + b"#"))
+
+
+def _scope(wanted: list[bytes], prefix: bytes) -> bytes:
+    """Return how far a service worker of this app may reach, at most to all that is below its prefix.
+
+    Browsers resolve the value as an address, dot segments and `%2e` included, and then compare it as a string, so that
+    `/run/o/r` would reach `/run/o/r2` as well. What is not plainly below the prefix becomes the prefix.
+    """
+    whole = prefix + b"/"
+    if len(wanted) == 1 and wanted[0].startswith(whole) and _PLAIN_PATH.fullmatch(wanted[0]):
+        return wanted[0]
+    return whole
 
 
 def _named_in_connection(raw: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:

@@ -6,13 +6,16 @@ The addresses themselves are made in `spaces/origin.py`; this says which of them
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from django.conf import settings
 
 from spaces.origin import one_per_space, runtime_origin, runtime_url
 
-__all__ = ["is_runtime_origin", "one_per_space", "portal_origin", "runtime_origin", "runtime_url"]
+__all__ = ["is_runtime_origin", "may_act", "one_per_space", "portal_origin", "runtime_origin", "runtime_url"]
+
+_SAYS_WHO = frozenset({b"origin", b"sec-fetch-site", b"sec-fetch-mode"})
 
 
 def is_runtime_origin(origin: str) -> bool:
@@ -36,3 +39,22 @@ def portal_origin() -> str:
     """Return the portal's own origin, as browsers write it in Origin."""
     parts = urlsplit(settings.PUBLIC_BASE_URL)
     return f"{parts.scheme}://{parts.netloc}"
+
+
+def may_act(headers: Iterable[tuple[bytes, bytes]], origin_of_space: str) -> bool:
+    """Whether a request may count as the visitor's own wish, so that a session that came with it opens the Space.
+
+    Hosts of one site are no strangers to browsers: `SameSite` cookies travel with whatever a sibling's page asks for.
+    So a session counts for the Space's own pages, for the portal's, for programs, and for a plain navigation from
+    anywhere, which its page cannot look into. Browsers send `Sec-Fetch-*` to TLS and to localhost only: elsewhere a
+    sibling's GET from a script looks like a program's.
+    """
+    said = {name: value for name, value in headers if name in _SAYS_WHO}
+    site = said.get(b"sec-fetch-site", b"")
+    if site in (b"same-origin", b"none"):
+        return True
+    origin = said.get(b"origin")
+    if origin is not None:
+        named = origin.decode("latin-1").lower()
+        return named in (origin_of_space.lower(), portal_origin().lower())
+    return not site or said.get(b"sec-fetch-mode") == b"navigate"

@@ -22,9 +22,10 @@ from runtime_proxy.routing import Route
 from runtime_proxy.upstream import UpstreamPool
 from runtime_proxy.watch import Rounds
 from spaces import tokens
-from spaces.origin import labelled
+from spaces.origin import labelled, place_of
 
 LABEL_SECONDS = 60.0
+MOST_SESSIONS = 8  # of one request, which are looked at: ours among those that a page may have planted
 
 
 class Plane:
@@ -58,10 +59,21 @@ class Plane:
                 cookies = cookies + b"; " + value if cookies else value  # HTTP/2 front ends may send several
             elif name == access.TOKEN_FIELD:
                 return await self._bearer_of(headers)
-        if self._session_cookie_bytes not in cookies:
-            return ANYBODY
-        cookie = handover.cookie_value(cookies, self._session_cookie)
-        return await self._sessions.get(cookie) if cookie else ANYBODY
+        return ANYBODY if self._session_cookie_bytes not in cookies else await self._signed_in(cookies)
+
+    async def _signed_in(self, cookies: bytes) -> Visitor:
+        """Who asks, by the data plane's own session.
+
+        Where a page can plant cookies (without TLS), several may come. What is no session does not count; sessions of
+        two people make nobody: which of them sits here cannot be told, and nobody acts as somebody else unknowingly.
+        """
+        found = ANYBODY
+        for cookie in handover.cookie_values(cookies, self._session_cookie)[-MOST_SESSIONS:]:
+            visitor = await self._sessions.get(cookie)
+            if found.user_id not in (None, visitor.user_id) and not visitor.is_anonymous:
+                return ANYBODY
+            found = found if visitor.is_anonymous else visitor
+        return found
 
     async def portal_visitor(self, headers: RawHeaders) -> Visitor:
         """Who asks, by a token or the portal's session: for WebSockets that are served on the portal's own origin."""
@@ -76,6 +88,8 @@ class Plane:
 
     async def admit(self, visitor: Visitor, owner: str, name: str) -> Admission | None:
         """The Space under that name, if the visitor may see it. Raises database and forge errors."""
+        if visitor.place and visitor.place != place_of(owner, name):
+            visitor = ANYBODY
         return await self._admissions.get(access.question(visitor, owner, name))
 
     async def route(self, space_id: int) -> Route:

@@ -24,6 +24,7 @@ from spaces import tokens
 from spaces.access import get_space
 from spaces.forge.errors import NotFound, Unavailable
 from spaces.models import Space
+from spaces.origin import place_of
 
 
 class Moved(HttpResponse):
@@ -83,7 +84,8 @@ def hand_over(request: HttpRequest) -> HttpResponseBase:
         return _forge_away(outage)
     key = request.session.session_key
     assert key is not None, "who is signed in has a session"
-    code = handover.issue(user, parent_key=key, browser_hash=query.browser)
+    place = place_of(space.owner, space.name)
+    code = handover.issue(user, parent_key=key, browser_hash=query.browser, place=place)
     target = urlsplit(_target(space, address, raw_query.encode("ascii")))
     wanted = urlencode({"code": code, "to": f"{target.path}?{target.query}" if target.query else target.path})
     return Moved(302, f"{runtime_origin(space)}{handover.PATH}?{wanted}")

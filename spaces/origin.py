@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from enum import StrEnum
+from functools import lru_cache
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from django.conf import settings
 
@@ -29,6 +32,22 @@ class Named(Protocol):
     def name(self) -> str: ...
 
 
+class Mode(StrEnum):
+    """How far Spaces are apart from the portal and from each other; the later, the farther."""
+
+    SECOND_PORT = "second_port"  # the portal's host: cookies ignore ports
+    SECOND_HOST = "second_host"
+    HOST_PER_SPACE = "host_per_space"
+
+
+def mode() -> Mode:
+    """Return which of the three this installation has."""
+    if one_per_space():
+        return Mode.HOST_PER_SPACE
+    portal, runtime = urlsplit(settings.PUBLIC_BASE_URL), urlsplit(settings.OPENFACE_RUNTIME_ORIGIN)
+    return Mode.SECOND_PORT if portal.hostname == runtime.hostname else Mode.SECOND_HOST
+
+
 def one_per_space() -> bool:
     """Whether each Space has an origin of its own."""
     return "{space}" in settings.OPENFACE_RUNTIME_ORIGIN
@@ -37,7 +56,7 @@ def one_per_space() -> bool:
 def runtime_origin(space: Named) -> str:
     """Return the origin (scheme, host, port; no trailing slash) under which this Space's pages are served."""
     template: str = settings.OPENFACE_RUNTIME_ORIGIN
-    return template.replace("{space}", _label(space)) if one_per_space() else template
+    return template.replace("{space}", _label(space.owner, space.name)) if one_per_space() else template
 
 
 def runtime_url(space: Named) -> str:
@@ -48,14 +67,20 @@ def runtime_url(space: Named) -> str:
 def labelled(label: str) -> tuple[str, str] | None:
     """Return owner and name of the Space whose host begins with that label. One query, of all names."""
     for space in Space.objects.only("owner", "name"):
-        if _label(space) == label:
+        if _label(space.owner, space.name) == label:
             return space.owner, space.name
     return None
 
 
-def _label(space: Named) -> str:
+def place_of(owner: str, name: str) -> str:
+    """Return the label of the host that this Space alone is served on; "" where Spaces share one."""
+    return _label(owner, name) if one_per_space() else ""
+
+
+@lru_cache(maxsize=4096)
+def _label(owner: str, name: str) -> str:
     """A host name label for a Space: readable, and different for every two Spaces (a-b/c and a/b-c)."""
-    full = f"{space.owner}/{space.name}".lower()
+    full = f"{owner}/{name}".lower()
     unique = hashlib.sha256(full.encode("utf-8")).hexdigest()[:_HASH_LENGTH]
     readable = _NOT_IN_A_LABEL.sub("-", full).strip("-")[: _MAX_LABEL - _HASH_LENGTH - 1].strip("-")
     return f"{readable}-{unique}" if readable else unique

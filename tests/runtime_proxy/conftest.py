@@ -20,6 +20,7 @@ from jobs.states import JobState
 from jobs.tokens import runtime_token
 from runtime_proxy import handover
 from spaces.models import Space
+from spaces.origin import place_of
 from tests.factories import JobFactory, UptimeFactory, WorkerFactory
 from tests.runtime_proxy.data_plane import DataPlane, listening, serving
 from tests.runtime_proxy.upstreams import Loop, Upstream
@@ -113,16 +114,20 @@ def data_plane(
 
 
 @pytest.fixture
-def signed_in() -> Callable[[User], str]:
-    """Sign a user in at the portal and on the runtime origin; return the Cookie header for the latter."""
+def signed_in() -> Callable[..., str]:
+    """Sign a user in at the portal and on the runtime origin; return the Cookie header for the latter.
 
-    def sign_in(user: User) -> str:
+    Where each Space has a host of its own, the session is for that of `space`.
+    """
+
+    def sign_in(user: User, space: str = "alice/app") -> str:
         portal = Client()
         portal.force_login(user)
         nonce = handover.new_nonce()
         key = portal.session.session_key
         assert key is not None
-        code = handover.issue(user, parent_key=key, browser_hash=handover.digest(nonce))
+        place = place_of(*space.split("/"))
+        code = handover.issue(user, parent_key=key, browser_hash=handover.digest(nonce), place=place)
         session = handover.exchange(code, nonce=nonce)
         return f"{handover.session_cookie_name()}={session}"
 

@@ -17,8 +17,11 @@ from runtime_proxy.headers import (
 )
 
 MOUNT = Mount(prefix=b"/run/o/r")
-EDGE = Edge(host=b"localhost:8091", scheme=b"http", forwarded_for=b"192.0.2.7")
-COOKIES = PlatformCookies.named(("openface_", "__Host-openface_", "__Secure-openface_"))
+EDGE = Edge(host=b"localhost:8091", scheme=b"http", forwarded_for=b"192.0.2.7", portal=b"http://localhost:8090")
+OWN_POLICY = (b"content-security-policy", b"frame-ancestors 'self' http://localhost:8090")
+COOKIES = PlatformCookies.named(
+    ("openface_", "__Host-openface_", "__Secure-openface_", "__Http-openface_", "__Host-Http-openface_")
+)
 
 
 def asked(*raw: tuple[bytes, bytes], mount: Mount = MOUNT, websocket: bool = False) -> RawHeaders:
@@ -26,10 +29,10 @@ def asked(*raw: tuple[bytes, bytes], mount: Mount = MOUNT, websocket: bool = Fal
 
 
 def answered(*raw: tuple[bytes, bytes], status: int = 200) -> RawHeaders:
-    """What reaches the browser, without the line that is always added."""
+    """What reaches the browser, without the lines that are always added."""
     kept = to_browser(raw, mount=MOUNT, edge=EDGE, cookies=COOKIES, status=status)
-    assert kept[-1] == (b"x-accel-buffering", b"no")
-    return kept[:-1]
+    assert kept[-2:] == [OWN_POLICY, (b"x-accel-buffering", b"no")]
+    return kept[:-2]
 
 
 @pytest.mark.parametrize(
@@ -84,6 +87,9 @@ def test_a_location_gets_the_prefix_once(location: bytes, expected: bytes):
         (b"OPENFACE_session=1", None),
         (b"__Host-openface_session=1; Path=/; Secure", None),
         (b" =openface_run=1", None),
+        (b"\xa0openface_run=1", None),
+        (b"\x85__Host-Http-openface_run=1", None),
+        (b"__http-openface_run=1", None),
         (b"my_openface_thing=1", b"my_openface_thing=1"),
     ],
 )
@@ -197,6 +203,9 @@ def test_each_hop_shakes_hands_for_itself():
         b"X-Accel-Buffering",
         b"X-Sendfile",
         b"X-OpenFace-Anything",
+        b"Use-As-Dictionary",
+        b"Secure-Session-Registration",
+        b"Sec-Session-Registration",
     ],
 )
 def test_an_app_commands_neither_our_origin_nor_a_proxy_in_front(name: bytes):
@@ -205,10 +214,84 @@ def test_an_app_commands_neither_our_origin_nor_a_proxy_in_front(name: bytes):
 
 @pytest.mark.parametrize(
     ("allowed", "expected"),
-    [(b"/", b"/run/o/r/"), (b"/run/o/r/x", b"/run/o/r/x"), (b"/run/o/other/", b"/run/o/r/")],
+    [
+        (b"/run/o/r/", b"/run/o/r/"),
+        (b"/run/o/r/x", b"/run/o/r/x"),
+        (b"/run/o/r/a-b/c_1.js/", b"/run/o/r/a-b/c_1.js/"),
+        (b"/", b"/run/o/r/"),
+        (b"/run/o/r", b"/run/o/r/"),  # as a string it begins /run/o/r2/ too
+        (b"/run/o/r?x", b"/run/o/r/"),
+        (b"/run/o/other/", b"/run/o/r/"),
+        (b"/run/o/r/../../../", b"/run/o/r/"),
+        (b"/run/o/r/..", b"/run/o/r/"),
+        (b"/run/o/r/./", b"/run/o/r/"),
+        (b"/run/o/r/.%2e/", b"/run/o/r/"),
+        (b"/run/o/r/%2e%2E/%2e%2e/", b"/run/o/r/"),
+        (b"/run/o/r/..\\..\\..\\", b"/run/o/r/"),
+        (b"/run/o/r/.\t./", b"/run/o/r/"),
+        (b"/run/o/r//", b"/run/o/r/"),
+        (b"http://localhost:8091/", b"/run/o/r/"),
+        (b"//localhost:8091/", b"/run/o/r/"),
+        (b"../../..", b"/run/o/r/"),
+        (b"/run/o/r/, /", b"/run/o/r/"),
+        (b"", b"/run/o/r/"),
+    ],
 )
 def test_a_service_worker_stays_below_its_prefix(allowed: bytes, expected: bytes):
     assert answered((b"Service-Worker-Allowed", allowed)) == [(b"service-worker-allowed", expected)]
+
+
+def test_several_wishes_of_a_service_worker_are_none():
+    wishes = [(b"service-worker-allowed", b"/run/o/r/x"), (b"Service-Worker-Allowed", b"/")]
+
+    assert answered(*wishes) == [(b"service-worker-allowed", b"/run/o/r/")]
+
+
+PORTAL = b"http://localhost:8090"
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (b"default-src 'self'", b"default-src 'self'"),
+        (b"frame-ancestors 'self'", b"frame-ancestors 'self' " + PORTAL),
+        (
+            b"frame-ancestors 'self'; report-uri /api/security/csp-report",  # JupyterLab's
+            b"frame-ancestors 'self' " + PORTAL + b"; report-uri /api/security/csp-report",
+        ),
+        (b"Frame-Ancestors 'NONE'", b"Frame-Ancestors " + PORTAL),
+        (b"frame-ancestors", b"frame-ancestors " + PORTAL),
+        (b"script-src 'self';frame-ancestors https://a b", b"script-src 'self';frame-ancestors https://a b " + PORTAL),
+        (
+            b"frame-ancestors 'none', default-src *; frame-ancestors *",
+            b"frame-ancestors " + PORTAL + b", default-src *; frame-ancestors * " + PORTAL,
+        ),
+        (b"sandbox; frame-ancestors-x 'none'", b"sandbox; frame-ancestors-x 'none'"),
+        (b"", b""),
+        (b";;", b";;"),
+    ],
+)
+def test_the_portal_may_show_an_app_whatever_its_policy_says(policy: bytes, expected: bytes):
+    assert answered((b"Content-Security-Policy", policy)) == [(b"content-security-policy", expected)]
+
+
+def test_each_line_of_a_policy_counts_for_itself():
+    lines = [(b"content-security-policy", b"frame-ancestors 'none'"), (b"content-security-policy", b"img-src *")]
+
+    assert answered(*lines) == [(b"content-security-policy", b"frame-ancestors " + PORTAL), lines[1]]
+
+
+def test_a_frame_option_gives_way_to_the_policy():
+    assert answered((b"X-Frame-Options", b"DENY"), (b"x-frame-options", b"SAMEORIGIN")) == []
+
+
+def test_an_answer_that_updates_a_stored_one_does_not_replace_its_policy():
+    def policies(*raw: tuple[bytes, bytes]) -> list[bytes]:
+        kept = to_browser(raw, mount=MOUNT, edge=EDGE, cookies=COOKIES, status=304)
+        return [value for name, value in kept if name == b"content-security-policy"]
+
+    assert policies() == []
+    assert policies((b"content-security-policy", b"img-src *")) == [b"img-src *", OWN_POLICY[1]]
 
 
 def test_values_and_order_are_kept():
