@@ -126,7 +126,7 @@ def read(cookie: str) -> Visitor:
     """
     try:
         content = signing.loads(cookie, salt=_SALT, max_age=SESSION_SECONDS)
-        visitor = Visitor(int(content["user"]), uuid.UUID(content["session"]), str(content["place"]))
+        visitor = Visitor(int(content["user"]), uuid.UUID(content["session"]), place=str(content["place"]))
     except (signing.BadSignature, KeyError, TypeError, ValueError):
         return ANYBODY
     return visitor if bool(visitor.place) == one_per_space() else ANYBODY
