@@ -1,7 +1,6 @@
 """The data plane's entry point: everything that is bytes, on an origin of its own.
 
-Run by `uvicorn openface.data_asgi:application --http runtime_proxy.server:Protocol --ws-max-size 134217728
---no-server-header --no-date-header --no-proxy-headers --ws-per-message-deflate false`.
+Served by `python -m openface.data_server`.
 """
 
 from __future__ import annotations

@@ -141,27 +141,23 @@ class Stack:
 
     # --- the programs ----------------------------------------------------------------------------------------------
 
-    def _program(self, name: str, *command: str, stop_seconds: float = 15) -> Program:
+    def _program(self, name: str, *command: str, listens: tuple[str, int] | None = None) -> Program:
         return Program(
             name=name,
             command=[sys.executable, *command],
+            listens=listens,
             environment=self.installation.environment(),
             directory=PROJECT,
-            stop_seconds=stop_seconds,
         )
 
     def _web(self) -> Program:
-        listen = ("-b", LOOPBACK, "-p", str(self.installation.web_port))
-        return self._program("web", "-m", "daphne", "-v", "0", "--no-server-name", *listen, "openface.asgi:application")
+        port = self.installation.web_port
+        command = ("-m", "daphne", "-v", "0", "--no-server-name", "--fd", "{fd}", "openface.asgi:application")
+        return self._program("web", *command, listens=(LOOPBACK, port))
 
     def _data(self) -> Program:
-        return self._program(
-            *("data", "-m", "uvicorn", "openface.data_asgi:application", "--http", "runtime_proxy.server:Protocol"),
-            *("--host", LOOPBACK, "--port", str(self.installation.data_port)),
-            *("--ws-max-size", "134217728", "--ws-per-message-deflate", "false", "--timeout-graceful-shutdown", "5"),
-            *("--no-server-header", "--no-date-header", "--no-proxy-headers", "--no-access-log"),
-            *("--log-level", "warning"),
-        )
+        port = self.installation.data_port
+        return self._program("data", "-m", "openface.data_server", "--fd", "{fd}", listens=(LOOPBACK, port))
 
     def _keeper(self) -> Program:
         return self._program("keeper", "manage.py", "keeper")

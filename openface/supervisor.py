@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -27,7 +28,12 @@ HEALTHY_SECONDS = 30.0  # who lived this long begins again with the first pause
 
 @dataclass(frozen=True)
 class Program:
-    """What to run. An exit status in `final_statuses` means that starting it again cannot help."""
+    """What to run. An exit status in `final_statuses` means that starting it again cannot help.
+
+    A program that `listens` at a host and port is given the listening socket, as the file descriptor that takes the
+    place of `{fd}` in its command. We keep that socket until the program is stopped: whoever connects while it is
+    started again waits instead of being refused.
+    """
 
     name: str
     command: Sequence[str]
@@ -35,6 +41,7 @@ class Program:
     directory: Path | None = None
     stop_seconds: float = 15.0  # between SIGTERM and SIGKILL
     final_statuses: frozenset[int] = frozenset()
+    listens: tuple[str, int] | None = None
 
 
 class Supervisor:
@@ -57,26 +64,33 @@ class Supervisor:
 
     def start(self, program: Program) -> None:
         """Start the program and keep it running until it is stopped, killed, or ends with a final status."""
+        self._start(program, listen(*program.listens) if program.listens else None)
+
+    def _start(self, program: Program, listener: socket.socket | None) -> None:
         earlier = self._keepers.get(program.name)
         if earlier and earlier.is_at_work():
             raise ValueError(f"{program.name} is running already")
-        keeper = _Keeper(program, self._printer, self._write_record)
+        keeper = _Keeper(program, listener, self._printer, self._write_record)
         self._keepers[program.name] = keeper
         keeper.start()
 
     def stop(self, name: str) -> int | None:
         """Ask the program to end, insist after its `stop_seconds`, and return its exit status (None: it never ran)."""
-        return self._keepers[name].end(signal.SIGTERM)
+        status = self._keepers[name].end(signal.SIGTERM)
+        self._keepers[name].refuse()
+        return status
 
     def kill(self, name: str) -> int | None:
         """End the program without a chance to clean up (as a crash would), and do not start it again."""
-        return self._keepers[name].end(signal.SIGKILL)
+        status = self._keepers[name].end(signal.SIGKILL)
+        self._keepers[name].refuse()
+        return status
 
     def restart(self, name: str) -> None:
-        """Stop the program and start it anew."""
-        program = self._keepers[name].program
-        self.stop(name)
-        self.start(program)
+        """Stop the program and start it anew. Whoever connects meanwhile waits."""
+        keeper = self._keepers[name]
+        keeper.end(signal.SIGTERM)
+        self._start(keeper.program, keeper.listener)
 
     def resume(self, name: str) -> None:
         """Start a program again that was stopped or killed."""
@@ -115,6 +129,11 @@ class Supervisor:
             making.rename(self._record)
 
 
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there, for programs to accept from. Raises OSError."""
+    return socket.create_server((host, port), backlog=2048)
+
+
 class _Keeper:
     """One program: a thread starts it, waits for its end and decides whether to start it again.
 
@@ -122,8 +141,11 @@ class _Keeper:
     reaches a stranger that got the same process id.
     """
 
-    def __init__(self, program: Program, printer: _Printer, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, program: Program, listener: socket.socket | None, printer: _Printer, changed: Callable[[], None]
+    ) -> None:
         self.program = program
+        self.listener = listener
         self.final_status: int | None = None
         self._printer = printer
         self._changed = changed
@@ -158,6 +180,11 @@ class _Keeper:
     def hurry(self) -> None:
         self._signal(signal.SIGKILL)
 
+    def refuse(self) -> None:
+        """Nobody will accept a connection here."""
+        if self.listener is not None:
+            self.listener.close()
+
     def _signal(self, way: signal.Signals) -> None:
         with self._lock:
             self._ending.set()
@@ -168,8 +195,10 @@ class _Keeper:
         with self._lock:
             if self._ending.is_set():
                 return
+            fds = [] if self.listener is None else [self.listener.fileno()]
             self._process = subprocess.Popen(
-                list(self.program.command),
+                [str(fds[0]) if part == "{fd}" else part for part in self.program.command],
+                pass_fds=fds,
                 env={**os.environ, **self.program.environment, "PYTHONUNBUFFERED": "1"},
                 cwd=self.program.directory,
                 stdin=subprocess.DEVNULL,
@@ -193,6 +222,7 @@ class _Keeper:
                 return
             if status in self.program.final_statuses:
                 self.final_status = status
+                self.refuse()
                 self._printer.line(self.program.name, f"ended with status {status} and is not started again")
                 return
             if time.monotonic() - began > HEALTHY_SECONDS:

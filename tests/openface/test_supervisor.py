@@ -6,6 +6,7 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -181,3 +182,57 @@ def test_a_damaged_record_stops_nobody(tmp_path: Path, content: str) -> None:
     record.write_text(content)
 
     assert end_leftovers(record) == []
+
+
+ANSWERER = """
+import os, socket, sys
+listener = socket.socket(fileno=int(sys.argv[1]))
+while True:
+    client, _ = listener.accept()
+    if client.recv(100) == b"die":
+        os._exit(1)
+    client.sendall(b"%d" % os.getpid())
+    client.close()
+"""
+
+
+def ask(port: int, text: bytes = b"who") -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as client:
+        client.sendall(text)
+        return client.recv(100)
+
+
+@pytest.fixture
+def answering(supervisor: Supervisor) -> int:
+    """The port of a program that answers with its process id."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    command = [sys.executable, "-c", ANSWERER, "{fd}"]
+    supervisor.start(Program(name="web", command=command, listens=("127.0.0.1", port)))
+    return port
+
+
+@pytest.mark.parametrize("how", ["crash", "restart"])
+def test_who_connects_while_a_program_is_started_again_waits(supervisor: Supervisor, answering: int, how: str) -> None:
+    first = ask(answering)
+
+    if how == "crash":
+        assert ask(answering, b"die") == b""
+    else:
+        supervisor.restart("web")
+    second = ask(answering)  # at once: the program is not there yet
+
+    assert second.isdigit()
+    assert second != first
+
+
+def test_a_program_that_was_stopped_refuses(supervisor: Supervisor, answering: int) -> None:
+    assert ask(answering).isdigit()
+
+    supervisor.stop("web")
+
+    with pytest.raises(ConnectionRefusedError):
+        ask(answering)
+    supervisor.resume("web")
+    assert ask(answering).isdigit()

@@ -21,6 +21,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from jobs import notices
+from openface import data_server
 
 DEADLINE = 20.0  # seconds; a guard against hanging
 
@@ -91,20 +92,7 @@ def refused_handshake(data_plane: DataPlane, path: str, **headers: str) -> int:
 @contextmanager
 def serving(application: ASGI3Application) -> Iterator[DataPlane]:
     """Serve with the options of the product's command line."""
-    config = uvicorn.Config(
-        application,
-        host="127.0.0.1",
-        port=0,
-        http="runtime_proxy.server:Protocol",
-        ws_max_size=128 * 1024 * 1024,
-        server_header=False,
-        date_header=False,
-        proxy_headers=False,
-        ws_per_message_deflate=False,
-        log_config=None,
-        access_log=False,
-        timeout_graceful_shutdown=2,
-    )
+    config = data_server.config(application, port=0, log_config=None, timeout_graceful_shutdown=2)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
