@@ -165,4 +165,4 @@ def _text(source: Path, name: str) -> str:
         return ""
     if path.stat().st_size > FILE_LIMIT_BYTES:
         raise JobFailed("readme_unusable", f"{name} is larger than {FILE_LIMIT_BYTES // 1024} KiB.")
-    return path.read_text(encoding="utf-8", errors="replace")
+    return path.read_text(encoding="utf-8-sig", errors="replace")  # Windows' editors begin a file with a mark

@@ -11,10 +11,25 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 
+from gpu_worker.errors import JobFailed
+
+# Not one of them belongs into a Dockerfile, and its readers differ in what they take for a blank or a line's end.
+_HIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
 QUOTING = str.maketrans("", "", "\"'\\`")
 _TAKES_HEREDOCS = re.compile(r"[ \t]*(?:ONBUILD[ \t]+)?(?:RUN|COPY|ADD)[ \t]", re.IGNORECASE)
 _HEREDOC = re.compile(r"(?<!\S)\d*<<(?P<indented>-?)(?P<end>\"[^\"<]+\"|'[^'<]+'|[^\s<\"']+)(?!\S)")
 _GOES_ON = re.compile(r"\\[ \t]*\r?\n\Z")
+
+
+def refuse_hidden(content: bytes) -> None:
+    """Raise JobFailed (``dockerfile_unusable``) where a character stands in it that one reader sees and another not."""
+    found = _HIDDEN.search(content)
+    if found is None:
+        return
+    number = content.count(b"\n", 0, found.start()) + 1
+    code = ord(found[0].decode("utf-8"))
+    what = "a carriage return without a line feed" if code == 0x0D else f"the control character U+{code:04X}"
+    raise JobFailed("dockerfile_unusable", f"Line {number} of the Dockerfile has {what}, which no build reads alike.")
 
 
 def readings(text: str) -> Iterator[list[str]]:

@@ -27,6 +27,7 @@ from gpu_worker.build_settings import BuildSettings
 from gpu_worker.build_watch import Bounds, BuildWatch
 from gpu_worker.cache_mounts import NAMESPACE, separated
 from gpu_worker.commands import Cancel, CommandTimeout, run_command
+from gpu_worker.dockerfile_text import refuse_hidden
 from gpu_worker.errors import JobFailed
 from gpu_worker.lent_images import Lender, NamedImages
 from gpu_worker.process_identity import ProcessIdentity
@@ -301,6 +302,7 @@ def _checked(dockerfile: Path, source: Path) -> Path:
         raise JobFailed("dockerfile_unusable", "The repository's Dockerfile is a directory; it has to be a file.")
     if dockerfile.stat().st_size > FILE_LIMIT_BYTES:  # it is read as a whole
         raise JobFailed("dockerfile_unusable", f"The Dockerfile is larger than {FILE_LIMIT_BYTES // 1024} KiB.")
+    refuse_hidden(dockerfile.read_bytes())
     return dockerfile
 
 

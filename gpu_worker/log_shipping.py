@@ -11,7 +11,7 @@ import codecs
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpu_worker.masking import Masker
 from gpu_worker.protocol import LogChunk
@@ -59,6 +59,8 @@ class Mark:
 
     offset: int
     position: str
+    after_gap: bool = False
+    """Something is missing before it: what comes next may be the rest of a secret."""
 
 
 class LogStream:
@@ -92,7 +94,7 @@ class LogStream:
         self._dropped = 0
         """Bytes of what came before that."""
         self._last = ""
-        self._unsafe = 0
+        self._unsafe = self._masker.longest if start is not None and start.after_gap else 0
         """Characters that may be the end of a secret, after a gap."""
         self._marks = [start] if start else []
 
@@ -105,7 +107,7 @@ class LogStream:
             self._append(self._masker.feed(decoded))
             settled = not self._masker.holds_back and self._decoder.getstate()[0] == b"" and not self._late
             if position is not None and settled:
-                self._marks.append(Mark(self._base + len(self._text) - self._skip, position))
+                self._marks.append(Mark(self._base + len(self._text) - self._skip, position, self._unsafe > 0))
 
     def remark(self, data: bytes, *, position: str | None = None) -> None:
         """Something of the source is missing here, and *data* says so: what is cut at either side may be a secret."""
@@ -114,7 +116,7 @@ class LogStream:
             self._append(self._masker.cut() + data.decode())
             self._unsafe = self._masker.longest
             if position is not None and not self._late:
-                self._marks.append(Mark(self._base + len(self._text) - self._skip, position))
+                self._marks.append(Mark(self._base + len(self._text) - self._skip, position, self._unsafe > 0))
 
     def _after_gap(self, text: str) -> str:
         """Without the rest of a line whose beginning is missing, as far as a secret could reach into it."""
@@ -178,7 +180,7 @@ class LogStream:
         self._text[head:tail] = gap
         first, last = self._base + head, self._base + tail
         self._marks = [m for m in self._marks if m.offset <= first] + [
-            Mark(m.offset + shift, m.position) for m in self._marks if m.offset >= last
+            replace(m, offset=m.offset + shift) for m in self._marks if m.offset >= last
         ]
 
     # -- out ---------------------------------------------------------------------------------------------------

@@ -78,6 +78,13 @@ class Masker:
 def _forms(secret: str) -> set[str]:
     if len(secret) < MIN_SECRET_LENGTH:
         return set()
+    bare = secret.strip()  # it was pasted with a blank or a line end, and whoever uses it takes that off
+    if bare != secret and len(bare) >= MIN_SECRET_LENGTH:
+        return _forms_of(secret) | _forms_of(bare)
+    return _forms_of(secret)
+
+
+def _forms_of(secret: str) -> set[str]:
     forms = {secret, quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1]}
     forms.add(json.dumps(secret, ensure_ascii=False)[1:-1])
     forms |= {form for form in _base64_forms(secret.encode()) if len(form) >= MIN_DERIVED_LENGTH}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,8 @@ from gpu_worker.atomic import write_private
 from gpu_worker.errors import ConfigError
 
 FILE_NAME = "pause.json"
+RESERVE_NAME = "pause.reserve"
+RESERVED_BYTES = 4096
 LONGEST_REASON = 200  # characters; the control plane keeps 512 of the whole sentence
 LONGEST = timedelta(days=3660)
 _UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
@@ -46,13 +49,34 @@ class Pause:
 class PauseFile:
     def __init__(self, data_dir: Path) -> None:
         self._path = data_dir / FILE_NAME
+        self._reserve = data_dir / RESERVE_NAME
 
     def write(self, pause: Pause) -> None:
         """Raises ConfigError."""
+        content = json.dumps(asdict(pause))
         try:
-            write_private(self._path, json.dumps(asdict(pause)))
+            write_private(self._path, content)
         except OSError as problem:
-            raise ConfigError(f"{self._path} cannot be written: {problem.strerror}.") from problem
+            if not self._rewrite_reserve(content):
+                raise ConfigError(f"{self._path} cannot be written: {problem.strerror}.") from problem
+
+    def reserve(self) -> None:
+        """Keep room for a pause: a full disk is when the owner of a machine needs one. Quiet where it cannot be had."""
+        if not self._reserve.exists():
+            with suppress(OSError):
+                write_private(self._reserve, " " * RESERVED_BYTES)
+
+    def _rewrite_reserve(self, content: str) -> bool:
+        """Write into the blocks that are kept for it, and let them be the pause's file; whether that went well."""
+        try:
+            with self._reserve.open("r+b") as file:
+                file.write(content.encode().ljust(RESERVED_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+            self._reserve.rename(self._path)
+        except OSError:
+            return False
+        return True
 
     def remove(self) -> None:
         """Raises ConfigError."""
@@ -96,6 +120,7 @@ class PauseWatch:
 
     def __init__(self, file: PauseFile) -> None:
         self._file = file
+        file.reserve()
         self._stamp: tuple[int, int, int] | None = None
         self._written: Pause | None = None
         self._current: Pause | None = None
@@ -114,6 +139,8 @@ class PauseWatch:
         stamp = self._file.stamp()
         if stamp != self._stamp:
             self._stamp, self._written = stamp, self._file.read()
+            if stamp is None:
+                self._file.reserve()
         before, self._current = self._current, in_force(self._written, now)
         return self._current != before
 

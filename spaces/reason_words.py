@@ -45,7 +45,7 @@ REASONS: Mapping[str, _StrPromise] = {
     "paused": gettext_lazy("The owner of the machine paused it, so it goes back to the line."),
     "needs_cuda": gettext_lazy("Its image needs a newer CUDA than the driver of the worker has."),
     "no_dockerfile": gettext_lazy("The repository has neither a Dockerfile nor an app_file."),
-    "dockerfile_unusable": gettext_lazy("The repository's Dockerfile is not a file of the repository."),
+    "dockerfile_unusable": gettext_lazy("The repository's Dockerfile is none of its files, or not plain text."),
     "readme_unusable": gettext_lazy("A version in the README is none, or a file for the installation is too large."),
     "packages_unusable": gettext_lazy("A line of packages.txt cannot be the name of a Debian package."),
     "no_app_file": gettext_lazy("The app_file is not a file of the repository, or none is named."),
@@ -98,7 +98,7 @@ def reason(code: str, stored: str) -> str:
 
 REMEDIES: Mapping[str, _StrPromise] = {
     "no_dockerfile": gettext_lazy("Add a Dockerfile that starts a web server on port 7860, push it, and start again."),
-    "dockerfile_unusable": gettext_lazy("Put the Dockerfile itself in its place, push it, and start again."),
+    "dockerfile_unusable": gettext_lazy("Mend the Dockerfile as the sentence says, push it, and start again."),
     "build_failed": gettext_lazy(
         "Mend what the marked lines complain about, push, and start again: the newest commit is built."
     ),

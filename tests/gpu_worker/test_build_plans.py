@@ -346,3 +346,38 @@ def test_a_dockerfile_that_nobody_wrote_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_bytes(b"\n" * (2 * 1024 * 1024))
 
     assert refusal(claim(), tmp_path) == ("dockerfile_unusable", "The Dockerfile is larger than 1024 KiB.")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (b"RUN --mount=type=bind,target=/y\\\n\x1c#,from=private cp a b", "Line 3 of the Dockerfile has the control"),
+        (b'RUN --mount="type=bind,target=/y\r#,from=private" cp a b', "Line 2 of the Dockerfile has a carriage return"),
+        (b"ADD x \r# http://127.0.0.1/x /got/", "Line 2 of the Dockerfile has a carriage return"),
+        (b"RUN true\x00", "U+0000"),
+        (b"RUN true\x0b", "U+000B"),
+        (b"\x0c# syntax=evil", "U+000C"),
+        ("RUN true\u0085# x".encode(), "U+0085"),
+        ("RUN true\u2028# x".encode(), "U+2028"),
+    ],
+)
+def test_a_dockerfile_that_readers_read_differently_is_not_read(tmp_path: Path, line: bytes, told: str) -> None:
+    (tmp_path / "Dockerfile").write_bytes(b"FROM base\n" + line + b"\n")
+
+    reason, detail = refusal(claim(), tmp_path)
+
+    assert reason == "dockerfile_unusable"
+    assert told in detail
+
+
+def test_a_dockerfile_from_windows_is_read(tmp_path: Path) -> None:
+    content = "\ufeffFROM base\r\n# Grüße, 日本語\r\n\tRUN echo\r\n".encode()
+    (tmp_path / "Dockerfile").write_bytes(content)
+
+    assert plan_build(claim(), tmp_path, BuildSettings()).dockerfile == tmp_path / "Dockerfile"
+
+
+def test_packages_of_a_windows_editor_are_read(repository: Repository) -> None:
+    source = repository({"app.py": "", "packages.txt": "\ufeff# sound\r\nffmpeg\r\n"})
+
+    assert " ffmpeg && " in plan_build(claim("gradio"), source, BuildSettings()).text

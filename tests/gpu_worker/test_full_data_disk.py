@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.gpu_worker.commands_of_owner import make_command
 from tests.gpu_worker.conftest import ask, clear_away
 from tests.gpu_worker.control_plane import ControlPlane
 from tests.gpu_worker.worker import WEB_APP, WorkerProcess, eventually, make_repository
@@ -63,3 +64,20 @@ def test_an_app_goes_on_and_is_stopped_when_asked(plane: ControlPlane, worker: W
     assert worker.log().count("journal cannot be written") < 5
     os.unlink(worker.data_dir.parent / "filler")
     assert worker.terminate() == 0
+
+
+def test_the_owner_can_pause_with_not_a_byte_left(
+    plane: ControlPlane, worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = make_command(monkeypatch, capsys)
+    worker.start()
+    eventually(lambda: plane.beats, what="a heartbeat")
+
+    fill(worker.data_dir.parent)
+    with pytest.raises(OSError):
+        (worker.data_dir / "one-more").write_bytes(b"x")
+    command(worker, "pause", "--now", "--reason", "my disk is full")
+
+    eventually(lambda: plane.beats[-1]["paused_reason"] == "my disk is full", what="the pause")
+    command(worker, "resume")
+    eventually(lambda: plane.beats[-1]["paused_reason"] != "my disk is full", what="the end of the pause")

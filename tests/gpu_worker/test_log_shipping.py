@@ -217,6 +217,24 @@ def test_a_secret_that_a_gap_has_cut_is_shown_neither_before_nor_behind_it() -> 
     assert server.drain(stream) == "key: ***\n… skipped …\nthe next line\n"
 
 
+def test_a_restart_right_behind_a_gap_shows_no_more_of_a_secret() -> None:
+    secret = "0123456789abcdefghij"
+    stream, server = LogStream("run", [secret], replays=True), Server()
+    stream.remark("\n… skipped …\n".encode(), position="here")
+    server.drain(stream)
+    mark = stream.mark()
+    assert mark is not None
+
+    after = LogStream("run", [secret], start=mark, replays=True)
+    after.write(secret[8:].encode() + b" and more\nthe next line\n", position="there")
+    after.end()
+
+    assert server.drain(after).endswith("… skipped …\nthe next line\n")
+    settled = after.mark()
+    assert settled is not None
+    assert not settled.after_gap
+
+
 def test_behind_a_gap_no_more_of_a_long_line_is_lost_than_a_secret_could_be() -> None:
     secret = "0123456789abcdefghij"
     stream, server = LogStream("run", [secret]), Server()

@@ -71,6 +71,13 @@ def test_each_line_of_a_long_key_is_masked() -> None:
     assert "qrstuvwxyz012345" not in masked(["#5 0.1 qrstuvwxyz012345\n"], [key])
 
 
+@pytest.mark.parametrize("pasted", ["  {}", "{} ", "{}\n", "\t{}\r\n"])
+def test_what_was_pasted_with_the_secret_hides_nothing_less(pasted: str) -> None:
+    secret = "hf_0123456789abcdef"
+
+    assert masked([f"token={secret}!"], [pasted.format(secret)]) == f"token={MASK}!"
+
+
 def test_short_values_are_left_alone() -> None:
     assert masked(["1 on 0"], ["1", "on"]) == "1 on 0"
 
