@@ -24,7 +24,7 @@ from channels.routing import ProtocolTypeRouter  # noqa: E402
 from openface import pg_listener  # noqa: E402
 from openface.body_limit import BodyLimit  # noqa: E402
 from openface.server_time import ServerTime  # noqa: E402
-from runtime_proxy import websocket  # noqa: E402
+from runtime_proxy import portal_websocket  # noqa: E402
 from spaces import live  # noqa: E402
 from workers import signals  # noqa: E402
 from workers.api import calls  # noqa: E402
@@ -66,7 +66,7 @@ application = ProtocolTypeRouter(
             )
         ),
         # A WebSocket client follows no redirect, so /run is served here too, with daphne's limits.
-        "websocket": websocket.portal_application,
+        "websocket": portal_websocket.application,
     }
 )
 

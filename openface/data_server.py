@@ -20,8 +20,6 @@ FIRST_FD_OF_SYSTEMD = 3
 BACKLOG = 2048
 OPTIONS: Mapping[str, Any] = {
     "http": "runtime_proxy.server:Protocol",
-    "ws_max_size": 128 * 1024 * 1024,
-    "ws_per_message_deflate": False,
     "server_header": False,  # an app sends its own, or none
     "date_header": False,
     "proxy_headers": False,  # OPENFACE_TRUSTED_PROXIES decides, in `runtime_proxy.arrival`

@@ -5,7 +5,7 @@ Everything is decided here before a byte is forwarded.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from django.conf import settings
@@ -46,28 +46,32 @@ async def enter(
     asked: Asked,
     *,
     headers: RawHeaders,
-    follows_redirects: bool = True,
+    elsewhere: Literal["redirect", "refuse", "serve"] = "redirect",
+    bare_query: bool = False,
 ) -> Passage | Answer:
-    """Decide about a request below `/run/`. Only an admitted visitor learns anything about the Space."""
+    """Decide about a request below `/run/`. Only an admitted visitor learns anything about the Space.
+
+    `elsewhere`: what to do where it is not asked for under its own origin and name; a WebSocket's client follows no
+    redirect, and the portal serves those on its own origin. `bare_query`: the target ends with a question mark, which
+    the app shall see too.
+    """
     if visitor.refused:
         return pages.token_refused(asked)
     address = addresses.parse(raw_path)
     if address is None:
         return pages.not_found(asked)
-    if follows_redirects:
-        elsewhere = proper_host(address, raw_path, query, headers)
-        if elsewhere is not None:
-            return elsewhere
+    redirect = None if elsewhere == "serve" else proper_host(address, raw_path, query, headers)
+    if redirect is not None:
+        return redirect if elsewhere == "redirect" else pages.not_found(asked)
     if visitor.user_id is not None and visitor.token_id is None and not may_act(headers, runtime_origin(address)):
         visitor = ANYBODY  # a neighbour's page asks, not the visitor: what is public it may have
     try:
         admission = await plane.admit(visitor, address.owner, address.name)
         if admission is None:
             return _refuse(visitor, raw_path, query, asked, headers)
-        if follows_redirects:
-            elsewhere = proper_place(address, admission, query)
-            if elsewhere is not None:
-                return elsewhere
+        redirect = proper_place(address, admission, query) if elsewhere == "redirect" else None
+        if redirect is not None:
+            return redirect
         route = await plane.route(admission.space_id)
     except Space.DoesNotExist:
         return pages.not_found(asked)
@@ -75,7 +79,8 @@ async def enter(
         return pages.overloaded(asked)
     if isinstance(route, Standing):
         return pages.standing(route, asked, may_write=admission.may_write)
-    return Passage(visitor, admission, route, with_query(app_path(address.rest or b"/", route.mount), query))
+    path = with_query(app_path(address.rest or b"/", route.mount), query)
+    return Passage(visitor, admission, route, path + b"?" if bare_query else path)
 
 
 async def still_admitted(plane: Plane, passage: Passage, visitor: Visitor) -> bool:

@@ -1,20 +1,33 @@
-"""HTTP as uvicorn speaks it, with what it leaves open closed: bounded heads, one Host, and upgrades by GET only.
+"""HTTP as uvicorn speaks it, with what it leaves open closed: bounded heads that come in time, one Host, one framing.
 
-Given to uvicorn as `--http runtime_proxy.server:Protocol`.
+Given to uvicorn as `--http runtime_proxy.server:Protocol`. WebSockets are handed to browser_socket.py; answers are made
+in cycle.py.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import re
 from http import HTTPStatus
+from typing import Any, cast
+from urllib.parse import unquote
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from runtime_proxy.browser_socket import BrowserSocket, handshake_problem
+from runtime_proxy.cycle import Cycle
+from runtime_proxy.status_lines import status_line
 
 # The gateways' own limit is 64 KiB, and we tell the app some 2 KiB more than the browser did.
 MAX_HEAD_BYTES = 60 * 1024
+HEAD_SECONDS = 20.0  # from the connection, or a head's first byte, to its end
 # For a refused client that still sends: closing at once would take the answer away from it.
 LINGER_SECONDS = 1.0
 LINGER_BYTES = 1024 * 1024
+
+WEBSOCKET_VERSION = b"sec-websocket-version: 13\r\n"  # with 426 (RFC 6455 §4.2.2)
 
 
 class Refused(Exception):
@@ -30,6 +43,17 @@ class Protocol(HttpToolsProtocol):
 
     _unread = 0  # bytes since the parser last came to the end of a head, a piece of a body or a message
     _refusal: HTTPStatus | None = None
+    _within_head = _within_body = False
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own says so
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unset_keepalive_if_required()
+        self._head_is_there()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes, unless the client was refused: then nobody keeps them."""
@@ -38,28 +62,46 @@ class Protocol(HttpToolsProtocol):
             if self._unread > LINGER_BYTES:
                 self.transport.close()
             return
-        super().data_received(data)
-        if self._refusal is None and self._unread > MAX_HEAD_BYTES and not self.transport.is_closing():
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.send_400_response("")
+            return
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._should_upgrade():
+                self._open_websocket(data[upgrade.args[0] :])
+                return
+        if self._unread > MAX_HEAD_BYTES and not self.transport.is_closing():
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        elif self._within_head or self.cycle is None or self.cycle.response_complete:
+            if self._within_body:
+                self._head_is_there()  # the rest of a body after its answer: it may take long, but not stand still
+            self._wait_for_head()
+
+    def on_message_begin(self) -> None:
+        self._within_head = True
+        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._unread = 0
-        size, hosts = len(self.url), 0
-        for name, value in self.headers:
-            size += len(name) + len(value) + 4
-            if name == b"host":
-                hosts += 1
-        if size > MAX_HEAD_BYTES:
-            raise self._refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        self._within_head, self._within_body = False, True
+        self._head_is_there()
         version = self.parser.get_http_version()
-        if hosts > 1 or (hosts == 0 and version == "1.1"):  # RFC 9112 §3.2
-            raise self._refused(HTTPStatus.BAD_REQUEST)
+        self._judge(version)
+        self._unread = 0
+        self.scope["method"] = self.parser.get_method().decode("ascii")
+        if version != "1.1":
+            self.scope["http_version"] = version
+        path, mark, query = _origin_form(self.url).partition(b"?")
+        scope = cast(dict[str, Any], self.scope)
+        scope["raw_path"], scope["query_string"], scope["bare_query"] = path, query, bool(mark) and not query
+        text = path.decode("latin-1")
+        scope["path"] = unquote(text) if "%" in text else text
         upgrades = self.parser.should_upgrade()
-        if upgrades and self._get_upgrade() == b"websocket" and self.parser.get_method() != b"GET":  # RFC 6455 §4.1
-            raise self._refused(HTTPStatus.BAD_REQUEST)
-        super().on_headers_complete()
-        if upgrades and not self._should_upgrade():
-            self.cycle.keep_alive = False  # what follows an upgrade is dropped by our parent, read or not
+        if upgrades and self._should_upgrade():
+            return
+        keep_alive = version == "1.1" and self.parser.should_keep_alive() and not upgrades
+        self._begin(keep_alive=keep_alive)
 
     def on_body(self, body: bytes) -> None:
         self._unread = 0
@@ -67,14 +109,106 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._unread = 0
+        self._within_body = False
         super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._within_head:
+            self._wait_for_head()
+
     def send_400_response(self, msg: str) -> None:
-        """Called by the parent for what the parser, or one of our own rules, does not take."""
+        """Called for what the parser, or one of our own rules, does not take."""
         self._refuse(self._refusal or HTTPStatus.BAD_REQUEST)
 
-    def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing: any browser may offer h2c, and is answered without."""
+    def _should_upgrade_to_ws(self) -> bool:
+        return True
+
+    def _judge(self, version: str) -> None:
+        """Raise Refused for what no app shall have to make sense of."""
+        if version not in ("1.0", "1.1"):
+            raise self._refused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+        names = [name for name, _ in self.headers]
+        if self._unread > MAX_HEAD_BYTES:  # more has come than one head may have: look how much is this one's
+            size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+            if size > MAX_HEAD_BYTES:
+                raise self._refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        hosts = names.count(b"host")
+        if hosts > 1 or (hosts == 0 and version == "1.1"):  # RFC 9112 §3.2
+            raise self._refused(HTTPStatus.BAD_REQUEST)
+        if b"transfer-encoding" in names:
+            self._judge_coding(version)
+        if self.parser.should_upgrade() and self._should_upgrade():
+            self._judge_handshake(version)
+
+    def _judge_coding(self, version: str) -> None:
+        """A body comes counted or chunked (RFC 9112 §6.1); in 1.0 there are no chunks."""
+        codings = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
+        if version == "1.0":
+            raise self._refused(HTTPStatus.BAD_REQUEST)
+        if codings != [b"chunked"]:
+            raise self._refused(HTTPStatus.NOT_IMPLEMENTED)
+
+    def _judge_handshake(self, version: str) -> None:
+        if self.parser.get_method() != b"GET" or version != "1.1":  # RFC 6455 §4.1
+            raise self._refused(HTTPStatus.BAD_REQUEST)
+        problem = handshake_problem(self.headers)
+        if problem is not None:
+            raise self._refused(HTTPStatus(problem))
+
+    def _begin(self, *, keep_alive: bool) -> None:
+        """Answer the request, now or when those before it are answered."""
+        earlier = self.cycle
+        self.cycle = Cycle(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=keep_alive,
+            on_response=self.on_response_complete,
+        )
+        if earlier is None or earlier.response_complete:
+            self._start_asgi_task(self.cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
+
+    def _open_websocket(self, early: bytes) -> None:
+        """Hand the connection over: from here on it is no HTTP."""
+        self._head_is_there()
+        self.connections.discard(self)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.close()  # an earlier request is still being answered
+            return
+        offered = [value for name, value in self.headers if name == b"sec-websocket-protocol"]
+        scope = cast(dict[str, Any], self.scope)
+        scope["type"] = "websocket"
+        scope["scheme"] = "wss" if self.scheme == "https" else "ws"
+        scope["subprotocols"] = [name.strip().decode("latin-1") for value in offered for name in value.split(b",")]
+        BrowserSocket(self.app, scope, self.transport, self.server_state).start(early)
+
+    def _wait_for_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_is_late)
+
+    def _head_is_there(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        if self.cycle is not None and not self.cycle.response_complete:
+            return  # the head after the one that is being answered has time until then
+        if self._within_head:
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT)
+        else:
+            self.transport.close()
 
     def _refused(self, status: HTTPStatus) -> Refused:
         """Note what to answer: the parser turns every exception into its own."""
@@ -87,19 +221,28 @@ class Protocol(HttpToolsProtocol):
             self.transport.close()  # an earlier request is being answered: nothing may be put in between
             return
         body = status.phrase.encode("ascii")
-        head = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
-        self.transport.write(STATUS_LINE[status] + head + body)
+        more = WEBSOCKET_VERSION if status == HTTPStatus.UPGRADE_REQUIRED else b""
+        head = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n" % len(body)
+        self.transport.write(status_line(status) + head + more + b"\r\n" + body)
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
 
+def _origin_form(target: bytes) -> bytes:
+    """Return path and query, byte for byte; of a target with scheme and authority what follows them (RFC 9112 §3.2)."""
+    if target.startswith(b"/"):
+        return target
+    scheme, separator, rest = target.partition(b"://")
+    if not separator or b"/" in scheme:
+        return target
+    path = re.search(rb"[/?].*", rest, re.DOTALL)
+    return b"/" if path is None else path[0] if path[0].startswith(b"/") else b"/" + path[0]
+
+
 def is_worth_a_line(record: logging.LogRecord) -> bool:
-    """Whether uvicorn says what we do not. An answer that ends early is our way to pass on that the app broke off."""
-    return record.msg not in (
-        "ASGI callable returned without completing response.",
-        "Invalid HTTP request received.",
-    )
+    """Whether uvicorn says what we do not."""
+    return record.msg != "Invalid HTTP request received."
 
 
 logging.getLogger("uvicorn.error").addFilter(is_worth_a_line)

@@ -1,242 +1,157 @@
-"""`/run/{owner}/{name}/…` over WebSocket: messages, close codes and reasons both ways, one message in flight each.
+"""`/run/{owner}/{name}/…` over WebSocket on the data plane: who may open one, and to which app.
 
-Served on the data plane, and in place on the portal too, because WebSocket clients follow no redirect; there only pages
-of the portal or of the runtime origin may open one, since the portal's own session counts.
+Then the frames pass by themselves (sockets.py), and here it is only asked each minute whether they still may. The
+portal's own WebSockets are in portal_websocket.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+import uuid
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed
-from websockets.frames import EXTERNAL_CLOSE_CODES
-
 from runtime_proxy import pages
-from runtime_proxy.access import Visitor
+from runtime_proxy.access import ANYBODY
 from runtime_proxy.arrival import edge_of, first
 from runtime_proxy.asked import Asked
-from runtime_proxy.entrance import OUTAGES, enter, still_admitted
-from runtime_proxy.headers import RawHeaders, to_app, to_browser
-from runtime_proxy.origin import is_runtime_origin, portal_origin
+from runtime_proxy.browser_socket import EXTENSION, BrowserSocket, accept_key
+from runtime_proxy.client_http import Broken, Response
+from runtime_proxy.close_codes import NO_LONGER_ADMITTED, NOT_ADMITTED_ANY_MORE
+from runtime_proxy.entrance import OUTAGES, Passage, enter, still_admitted
+from runtime_proxy.headers import Edge, RawHeaders, to_app, to_browser
+from runtime_proxy.limits import caller
 from runtime_proxy.pages import Answer
 from runtime_proxy.plane import Plane, plane
+from runtime_proxy.sockets import Relay
 from runtime_proxy.upload import Receive, Send
-from runtime_proxy.upstream import GatewayFailed
+from runtime_proxy.upstream import GatewayAnswered, GatewayFailed, Upgraded
 from runtime_proxy.watch import RECHECK_SECONDS
-from runtime_proxy.ws_client import HandshakeRefused, dial, raw_headers
 
 logger = logging.getLogger(__name__)
 
 Scope = dict[str, Any]
-VisitorOf = Callable[[RawHeaders], Awaitable[Visitor]]
 
-NORMAL, GOING_AWAY, BAD_GATEWAY = 1000, 1001, 1014
-NO_LONGER_ADMITTED = 4403
-REFUSAL_SECONDS = 5.0  # for a refusal to be taken
+# Of the browser's handshake, to the app as they are. Extensions are not: nobody here could undo them.
+_PROTOCOL = b"sec-websocket-protocol"
+_HANDSHAKE = frozenset({b"sec-websocket-key", b"sec-websocket-version", _PROTOCOL})
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
-    """Serve one WebSocket of the runtime origin."""
-    here = plane()
-    await _serve(here, scope, receive, send, visitor_of=here.visitor)
-
-
-async def portal_application(scope: Scope, receive: Receive, send: Send) -> None:
-    """Serve one WebSocket on the portal's origin, for pages of the portal and of the runtime origin only."""
-    origin = first(scope["headers"], b"origin").decode("latin-1")
-    if origin.lower() != portal_origin().lower() and not is_runtime_origin(origin):
-        await receive()
-        await _refuse(scope, receive, send, pages.not_found(Asked("GET", scope["headers"], websocket=True)))
-        return
-    here = plane()
-    await _serve(here, scope, receive, send, visitor_of=here.portal_visitor)
-
-
-class _Browser:
-    """`receive`, whose next message can be waited for by somebody who does not take it."""
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
-        self._next: asyncio.Task[Any] | None = None
-
-    def next(self) -> asyncio.Task[Any]:
-        if self._next is None:
-            self._next = asyncio.create_task(self._receive())  # type: ignore[arg-type]  # a coroutine in all servers
-        return self._next
-
-    async def receive(self) -> Any:
-        if self._next is None:
-            return await self._receive()
-        message = await self._next
-        self._next = None
-        return message
-
-    def leave(self) -> None:
-        if self._next is not None:
-            self._next.cancel()
-
-
-async def _serve(here: Plane, scope: Scope, receive: Receive, send: Send, *, visitor_of: VisitorOf) -> None:
-    await receive()  # websocket.connect
-    browser = _Browser(receive)
-    try:
-        await _serve_browser(here, scope, browser, send, visitor_of)
-    finally:
-        browser.leave()
-
-
-async def _serve_browser(here: Plane, scope: Scope, browser: _Browser, send: Send, visitor_of: VisitorOf) -> None:
-    receive = browser.receive
-    headers = scope["headers"]
-    asked = Asked("GET", headers, websocket=True)
-    edge = edge_of(scope)
-    try:
-        visitor: Visitor = await visitor_of(headers)
-    except OUTAGES:
-        await _refuse(scope, receive, send, pages.overloaded(asked))
-        return
-    way = await enter(
-        here, _raw_path(scope), scope["query_string"], visitor, asked, headers=headers, follows_redirects=False
-    )
+    """Serve one WebSocket of the runtime origin. It is carried by frames: `receive` and `send` are not used."""
+    browser: BrowserSocket = scope["extensions"][EXTENSION]
+    here, edge = plane(), edge_of(scope)
+    way = await _enter(here, scope)
     if isinstance(way, Answer):
-        await _refuse(scope, receive, send, way)
+        _refuse(browser, way)
         return
-    upstream = way.upstream
-    fields = to_app(headers, mount=upstream.mount, edge=edge, cookies=here.cookies, websocket=True)
+    who = caller(way.visitor, edge)
+    refusal = here.limits.take(who, way.admission.space_id)
+    if refusal is not None:
+        _refuse(browser, pages.too_many(refusal, Asked("GET", browser.headers, websocket=True)))
+        return
     try:
-        connection = await _unless_left(browser, dial(upstream, way.path, fields, list(scope.get("subprotocols", []))))
-    except HandshakeRefused as refusal:
-        passed = to_browser(
-            refusal.headers, mount=upstream.mount, edge=edge, cookies=here.cookies, status=refusal.status
-        )
-        passed = [(name, value) for name, value in passed if name != b"content-length"]
-        await _refuse(scope, receive, send, Answer(refusal.status, passed, refusal.body))
-        return
+        await _connect(here, way, edge, browser)
+    finally:
+        here.limits.give(who, way.admission.space_id)
+
+
+async def _connect(here: Plane, way: Passage, edge: Edge, browser: BrowserSocket) -> None:
+    """Pass the handshake on, and what the app makes of it."""
+    headers, upstream = browser.headers, way.upstream
+    fields = to_app(headers, mount=upstream.mount, edge=edge, cookies=here.cookies, websocket=True)
+    fields += [field for field in headers if field[0] in _HANDSHAKE]
+    try:
+        app = await here.pool.upgrade(upstream, way.path, fields)
+        accepted = _accepted(app, headers) if isinstance(app, Upgraded) else []
     except GatewayFailed as failure:
-        await _refuse(scope, receive, send, pages.gateway_failed(upstream, asked, failure))
+        logger.warning(
+            "gateway failed",
+            extra={"action": "gateway_failed", "worker": upstream.worker_name, "lease": str(upstream.lease_id)},
+        )
+        _refuse(browser, pages.gateway_failed(upstream, Asked("GET", headers, websocket=True), failure))
         return
-    if connection is None:
-        await send({"type": "websocket.close"})  # for the servers' books: nobody is there to read it
+    passed = to_browser(
+        app.headers,
+        mount=upstream.mount,
+        edge=edge,
+        cookies=here.cookies,
+        status=101 if isinstance(app, Upgraded) else app.status,
+    )
+    if isinstance(app, Response):
+        await _pass_refusal(app, passed, browser, upstream.lease_id)
         return
-    said = raw_headers(connection.response)
-    accepted = to_browser(said, mount=upstream.mount, edge=edge, cookies=here.cookies, status=101)
 
     async def may_stay() -> bool:
-        return await still_admitted(here, way, await visitor_of(headers))
+        visitor = await here.visitor(headers)
+        return await still_admitted(here, way, ANYBODY if way.visitor.is_anonymous else visitor)
 
     try:
-        await send({"type": "websocket.accept", "subprotocol": connection.subprotocol, "headers": accepted})
-        await _carry(connection, receive, send, may_stay)
+        relay = browser.accept([*accepted, *passed], app.transport, app.rest)
+    except BaseException:
+        app.transport.abort()
+        raise
+    await _look_after(relay, may_stay)
+
+
+async def _enter(here: Plane, scope: Scope) -> Passage | Answer:
+    headers = scope["headers"]
+    asked = Asked("GET", headers, websocket=True)
+    try:
+        visitor = await here.visitor(headers)
+    except OUTAGES:
+        return pages.overloaded(asked)
+    return await enter(
+        here,
+        scope["raw_path"],
+        scope["query_string"],
+        visitor,
+        asked,
+        headers=headers,
+        elsewhere="refuse",
+        bare_query=scope["bare_query"],
+    )
+
+
+def _accepted(app: Upgraded, offer: RawHeaders) -> RawHeaders:
+    """Return the app's choice of a subprotocol. Raises GatewayAnswered where it did not accept what was offered."""
+    key = first(offer, b"sec-websocket-key")
+    offered = [name.strip() for field, value in offer if field == _PROTOCOL for name in value.split(b",")]
+    chosen = [(name, value) for name, value in app.headers if name == _PROTOCOL]
+    accepts = [value for name, value in app.headers if name == b"sec-websocket-accept"]
+    fits = (
+        first(app.headers, b"upgrade").lower() == b"websocket"
+        and accepts == [accept_key(key)]
+        and not first(app.headers, b"sec-websocket-extensions")
+        and len(chosen) <= 1
+        and all(name in offered for _, name in chosen)
+    )
+    if not fits:
+        app.transport.abort()
+        raise GatewayAnswered("app-broke-off")
+    return chosen
+
+
+def _refuse(browser: BrowserSocket, whole: Answer) -> None:
+    browser.refuse(whole.status, whole.headers, whole.body)
+
+
+async def _pass_refusal(app: Response, headers: RawHeaders, browser: BrowserSocket, lease: uuid.UUID) -> None:
+    try:
+        await browser.refuse_as_read(app.status, headers, app.read)
+    except Broken:
+        logger.info("upstream broke off", extra={"action": "upstream_broke_off", "lease": str(lease)})
     finally:
-        connection.transport.abort()
+        app.close()
 
 
-async def _unless_left(browser: _Browser, handshake: Coroutine[Any, Any, ClientConnection]) -> ClientConnection | None:
-    """Return what the handshake with the app comes to; None, and the handshake is over, when the browser leaves."""
-    dialling = asyncio.create_task(handshake)
+async def _look_after(relay: Relay, may_stay: Callable[[], Awaitable[bool]]) -> None:
+    """Return when both connections have ended; end them when the right to them has."""
     try:
-        # Before it is accepted, a browser can say nothing but that it leaves.
-        await asyncio.wait({dialling, browser.next()}, return_when=asyncio.FIRST_COMPLETED)
-        if dialling.done():
-            return dialling.result()
-        return None
-    finally:
-        if not dialling.done():
-            dialling.cancel()
-            await asyncio.gather(dialling, return_exceptions=True)
-
-
-async def _carry(
-    connection: ClientConnection, receive: Receive, send: Send, may_stay: Callable[[], Awaitable[bool]]
-) -> None:
-    """Carry messages until one side ends, and tell the other how it ended."""
-    inbound = asyncio.create_task(_from_browser(receive, connection))
-    outbound = asyncio.create_task(_from_app(connection, send))
-    try:
-        while True:
-            done, _ = await asyncio.wait(
-                {inbound, outbound}, timeout=RECHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED
-            )
-            if done:
-                break
+        while not (await asyncio.wait({relay.ended}, timeout=RECHECK_SECONDS))[0]:
             if not await may_stay():
-                await _close_browser(send, NO_LONGER_ADMITTED, "You may not see this Space any more, or it has moved.")
-                await connection.close(GOING_AWAY)
-                return
-        if outbound in done:
-            await _close_browser(send, *outbound.result())
-        else:
-            await connection.close(*inbound.result())
-    except OSError:
-        pass  # the browser left while it was being told
+                relay.close(browser=(NO_LONGER_ADMITTED, NOT_ADMITTED_ANY_MORE))
+                await relay.ended
     finally:
-        inbound.cancel()
-        outbound.cancel()
-        await asyncio.gather(inbound, outbound, return_exceptions=True)
-
-
-async def _from_browser(receive: Receive, connection: ClientConnection) -> tuple[int, str]:
-    """Carry the browser's messages to the app; return how the browser closed, as it may be told to the app."""
-    while True:
-        message = await receive()
-        if message["type"] == "websocket.disconnect":
-            code = message.get("code") or NORMAL
-            if code == 1005:  # closed without a code
-                return NORMAL, ""
-            return (code if _may_be_sent(code) else GOING_AWAY), message.get("reason") or ""
-        content = message.get("bytes")
-        try:
-            await connection.send(message["text"] if content is None else content)
-        except ConnectionClosed:
-            await asyncio.Event().wait()  # the other direction reports how
-
-
-async def _from_app(connection: ClientConnection, send: Send) -> tuple[int, str]:
-    """Carry the app's messages to the browser; return how the app closed, as it may be told to the browser."""
-    while True:
-        try:
-            message = await connection.recv()
-        except ConnectionClosed as closed:
-            if closed.sent is not None and not closed.rcvd_then_sent:  # ours: a message beyond the limit, say
-                return closed.sent.code, closed.sent.reason
-            if closed.rcvd is None:
-                return BAD_GATEWAY, "The app's connection broke."
-            code = NORMAL if closed.rcvd.code == 1005 else closed.rcvd.code
-            return (code if _may_be_sent(code) else BAD_GATEWAY), closed.rcvd.reason
-        key = "text" if isinstance(message, str) else "bytes"
-        await send({"type": "websocket.send", key: message})
-
-
-def _may_be_sent(code: int) -> bool:
-    """Whether a close frame may carry the code (RFC 6455 §7.4): 1006 and 1015 are for local use only."""
-    return code in EXTERNAL_CLOSE_CODES or 3000 <= code < 5000
-
-
-async def _close_browser(send: Send, code: int, reason: str) -> None:
-    await send({"type": "websocket.close", "code": code, "reason": reason})
-
-
-async def _refuse(scope: Scope, receive: Receive, send: Send, whole: Answer) -> None:
-    """Answer the handshake with a status, where the server can; daphne can only say 403."""
-    if "websocket.http.response" not in (scope.get("extensions") or {}):
-        await send({"type": "websocket.close"})
-        return
-    await send({"type": "websocket.http.response.start", "status": whole.status, "headers": whole.headers})
-    await send({"type": "websocket.http.response.body", "body": whole.body})
-    # uvicorn takes a return before the connection is gone for a forgotten handshake, and logs an error each time. It
-    # says twice that the client is gone: when the answer is written, and when the connection is closed.
-    with suppress(TimeoutError):
-        async with asyncio.timeout(REFUSAL_SECONDS):
-            await receive()
-            await receive()
-
-
-def _raw_path(scope: Scope) -> bytes:
-    """Return the path as it was spelt. Some servers leave the query on it."""
-    raw: bytes = scope.get("raw_path") or scope["path"].encode("utf-8")
-    return raw.partition(b"?")[0]
+        relay.abort()

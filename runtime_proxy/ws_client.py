@@ -15,8 +15,10 @@ from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
+from runtime_proxy.frames import MAX_MESSAGE_BYTES
 from runtime_proxy.headers import RawHeaders
 from runtime_proxy.routing import Upstream
+from runtime_proxy.sockets import CLOSE_SECONDS, PING_SECONDS
 from runtime_proxy.upstream import (
     CONNECT_SECONDS,
     IDLE_SECONDS,
@@ -27,11 +29,8 @@ from runtime_proxy.upstream import (
     GatewaySilent,
 )
 
-MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-PING_SECONDS = 25.0  # below the 30 to 60 s after which routers and proxies drop a silent connection
 # Only pongs that cannot be read for back-pressure take so long; a dead peer is found by `routing` long before.
 PONG_SECONDS = IDLE_SECONDS
-CLOSE_SECONDS = 5.0
 QUEUED_FRAMES = 2  # a frame may be a whole message of 64 MiB
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 import pytest
@@ -48,6 +49,7 @@ class DataPlane:
     """A running server."""
 
     port: int
+    stop: Callable[[], None] = lambda: None  # begin to stop it; the fixture waits for its end
 
     @property
     def host(self) -> str:
@@ -90,17 +92,21 @@ def refused_handshake(data_plane: DataPlane, path: str, **headers: str) -> int:
 
 
 @contextmanager
-def serving(application: ASGI3Application) -> Iterator[DataPlane]:
-    """Serve with the options of the product's command line."""
-    config = data_server.config(application, port=0, log_config=None, timeout_graceful_shutdown=2)
-    server = uvicorn.Server(config)
+def serving(application: ASGI3Application, **others: Any) -> Iterator[DataPlane]:
+    """Serve with the product's options; `others` are different ones."""
+    options = {"port": 0, "log_config": None, "timeout_graceful_shutdown": 2, **others}
+    server = uvicorn.Server(data_server.config(application, **options))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     until(lambda: server.started)
-    try:
-        yield DataPlane(server.servers[0].sockets[0].getsockname()[1])
-    finally:
+
+    def stop() -> None:
         server.should_exit = True
+
+    try:
+        yield DataPlane(server.servers[0].sockets[0].getsockname()[1], stop)
+    finally:
+        stop()
         thread.join(DEADLINE)
         assert not thread.is_alive(), "the data plane does not stop"
 

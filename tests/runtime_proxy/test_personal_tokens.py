@@ -15,6 +15,7 @@ from websockets.sync.client import connect
 
 from jobs.models import Job
 from runtime_proxy import websocket
+from runtime_proxy.close_codes import NO_LONGER_ADMITTED
 from spaces import tokens
 from spaces.models import LocalCollaborator, LocalRepository, PersonalToken
 from tests.factories import ago
@@ -186,7 +187,7 @@ def test_a_token_opens_websockets_until_it_is_revoked(
         with pytest.raises(ConnectionClosed) as closed:
             client.recv(timeout=10)
 
-    assert closed.value.rcvd is not None and closed.value.rcvd.code == websocket.NO_LONGER_ADMITTED
+    assert closed.value.rcvd is not None and closed.value.rcvd.code == NO_LONGER_ADMITTED
     assert FIELD not in app.requests[-1].headers
 
 

@@ -14,7 +14,7 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from jobs.models import Job
-from runtime_proxy import websocket
+from runtime_proxy import portal_websocket
 from runtime_proxy.plane import close_plane
 from tests.runtime_proxy.conftest import PORTAL
 from tests.runtime_proxy.data_plane import DataPlane, refused_handshake, serving
@@ -110,9 +110,9 @@ class TestWebSocketInPlace:
                 await close_plane()
                 await send({"type": "lifespan.shutdown.complete"})  # type: ignore[operator]
             else:
-                await websocket.portal_application(scope, receive, send)  # type: ignore[arg-type]
+                await portal_websocket.application(scope, receive, send)  # type: ignore[arg-type]
 
-        with serving(application) as server:
+        with serving(application, http="httptools") as server:  # any server that speaks in messages
             yield server
 
     def test_a_page_of_the_runtime_origin_may_open_one(self, portal: DataPlane, run_space: RunSpace, app: App):

@@ -23,6 +23,7 @@ from websockets.typing import Subprotocol
 from jobs import notices
 from jobs.models import Job
 from runtime_proxy import watch, websocket
+from runtime_proxy.close_codes import BAD_GATEWAY, NO_LONGER_ADMITTED
 from spaces.models import LocalRepository
 from tests.factories import WorkerFactory
 from tests.runtime_proxy.data_plane import DataPlane, refused_handshake, settled, until
@@ -198,7 +199,7 @@ def test_an_app_that_vanishes_ends_the_browsers_connection(dial: Callable[..., C
         client.recv(timeout=10)
 
     assert closed.value.rcvd is not None
-    assert closed.value.rcvd.code == websocket.BAD_GATEWAY
+    assert closed.value.rcvd.code == BAD_GATEWAY
 
 
 def test_a_refused_handshake_arrives_with_status_and_body(dial: Callable[..., ClientConnection], app: App):
@@ -328,7 +329,7 @@ def test_who_may_not_look_any_more_is_sent_away(
             client.recv(timeout=10)
 
     assert closed.value.rcvd is not None
-    assert closed.value.rcvd.code == websocket.NO_LONGER_ADMITTED
+    assert closed.value.rcvd.code == NO_LONGER_ADMITTED
     until(lambda: app.open == 0)
 
 
