@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpu_worker.log_shipping import BACKLOG_BYTES, LAST_CHARACTERS, LATE_BYTES, LogStream, Mark, RateLimit
@@ -75,6 +75,7 @@ def test_a_chunk_never_splits_a_character() -> None:
     assert tiny.text == "日"
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines are busy with other things
 @given(st.lists(st.text(max_size=30), max_size=20), st.lists(st.booleans(), max_size=60))
 def test_lost_answers_lose_and_double_nothing(pieces: list[str], losses: list[bool]) -> None:
     stream, server = LogStream("run"), Server()

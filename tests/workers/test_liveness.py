@@ -127,7 +127,6 @@ def test_a_write_transaction_longer_than_the_silence_that_counts_marks_nobody_of
     enroll: Enroll, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A migration and a bulk write hold every job and lease; heartbeats answer 503, and yet everybody is alive."""
-    settings.OPENFACE_GPU_WORKER_STALE_SECONDS = 1.0
     settings.OPENFACE_HEARTBEAT_RATE = settings.OPENFACE_WORKER_RATE = "1000/1000"
     monkeypatch.setattr(registry, "LOCK_TIMEOUT_MS", 20)
     workers = [enroll(name, local=True, gateway_url="http://127.0.0.1:18787") for name in ("one", "two", "three")]
@@ -151,6 +150,7 @@ def test_a_write_transaction_longer_than_the_silence_that_counts_marks_nobody_of
         "UPDATE jobs_lease SET accepted_through = accepted_through",
         "LOCK TABLE spaces_localcollaborator IN ACCESS EXCLUSIVE MODE",
     )
+    settings.OPENFACE_GPU_WORKER_STALE_SECONDS = 2.0
     with Holding(*long_write):
         until = time.monotonic() + 1.5 * settings.OPENFACE_GPU_WORKER_STALE_SECONDS
         answers: set[int] = set()
