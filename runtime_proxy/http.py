@@ -15,7 +15,7 @@ from runtime_proxy.asked import Asked
 from runtime_proxy.client_http import Broken, Response
 from runtime_proxy.database import in_database
 from runtime_proxy.entrance import OUTAGES, Passage, enter, still_admitted
-from runtime_proxy.headers import Edge, RawHeaders, to_app, to_browser
+from runtime_proxy.headers import Edge, to_app, to_browser
 from runtime_proxy.limits import caller
 from runtime_proxy.pages import Answer
 from runtime_proxy.plane import Plane, plane
@@ -26,8 +26,6 @@ from runtime_proxy.watch import Watch
 logger = logging.getLogger(__name__)
 
 Scope = dict[str, Any]
-
-LONGEST_COLLECTED_BYTES = 8 * 1024 * 1024  # of an answer without a length, for a client of HTTP/1.0 only
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -40,7 +38,15 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
     except OUTAGES:
         await answer(send, pages.overloaded(asked))
         return
-    way = await enter(here, scope["raw_path"], scope["query_string"], visitor, asked, headers=scope["headers"])
+    way = await enter(
+        here,
+        scope["raw_path"],
+        scope["query_string"],
+        visitor,
+        asked,
+        headers=scope["headers"],
+        bare_query=scope["bare_query"],
+    )
     if isinstance(way, Answer):
         if way.status == 404 and addresses.parse(scope["raw_path"]) is None:
             way = await escaping.answered(scope)  # "/run/predict" of a page that forgot its prefix
@@ -137,9 +143,6 @@ async def _exchange(here: Plane, passage: Passage, edge: Edge, scope: Scope, upl
         raw = to_browser(
             response.headers, mount=upstream.mount, edge=edge, cookies=here.cookies, status=response.status
         )
-        if scope["http_version"] == "1.0" and not _is_counted(raw, method, response.status):
-            await _send_counted(response, raw, Asked(method, scope["headers"]), send)
-            return
         await send({"type": "http.response.start", "status": response.status, "headers": raw})
         await _stream(response, send)
     except (Broken, ClientGone, OSError):
@@ -157,22 +160,6 @@ async def _stream(response: Response, send: Send) -> None:
         await send({"type": "http.response.body", "body": piece, "more_body": not last})
         if last:
             return
-
-
-def _is_counted(raw: RawHeaders, method: str, status: int) -> bool:
-    """Whether the answer says how long it is, or has no body."""
-    return method == "HEAD" or status in (204, 304) or any(name == b"content-length" for name, _ in raw)
-
-
-async def _send_counted(response: Response, raw: RawHeaders, asked: Asked, send: Send) -> None:
-    """Answer a client of HTTP/1.0, which cannot read chunks: collect the body, within limits, and count it."""
-    body = bytearray()
-    while piece := await response.read():
-        body += piece
-        if len(body) > LONGEST_COLLECTED_BYTES:
-            await answer(send, pages.too_long_for_1_0(asked))
-            return
-    await answer(send, Answer(response.status, [*raw, (b"content-length", b"%d" % len(body))], bytes(body)))
 
 
 def _upload(headers: list[tuple[bytes, bytes]], receive: Receive) -> Upload | None:

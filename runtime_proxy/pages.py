@@ -210,17 +210,6 @@ def too_many(limit: Refusal, asked: Asked) -> Answer:
         return _answer(status, notice, asked, retry_after=LOOK_AGAIN_SECONDS, refresh=LOOK_AGAIN_LATER_SECONDS)
 
 
-def too_long_for_1_0(asked: Asked) -> Answer:
-    """The app's answer has no length and is too long to be counted for a client of HTTP/1.0: 505."""
-    with translation.override(asked.language):
-        notice = Notice(
-            code="http_1_1_needed",
-            headline=_("Ask with HTTP/1.1"),
-            sentence=_("The app does not say how long its answer is, and HTTP/1.0 has no other way to end it."),
-        )
-        return _answer(505, notice, asked)
-
-
 def redirect(status: int, location: bytes, *, cookies: tuple[bytes, ...] = ()) -> Answer:
     """Send the browser elsewhere. The target may hold a code: nobody caches it or passes it on as Referer."""
     headers: RawHeaders = [

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 
 import pytest
 
 from jobs.models import Job
+from runtime_proxy import server
 from runtime_proxy.server import MAX_HEAD_BYTES
 from tests.runtime_proxy.data_plane import DataPlane
 from tests.runtime_proxy.upstreams import Asked, Upstream
@@ -117,6 +119,66 @@ def test_a_websocket_is_opened_by_get(data_plane: DataPlane, run_space: RunSpace
 
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert not upstream.seen
+
+
+@pytest.mark.parametrize(
+    ("request_line", "coding", "status"),
+    [
+        (b"POST /run/alice/app/ HTTP/1.1", b"gzip, chunked", 501),
+        (b"POST /run/alice/app/ HTTP/1.1", b"chunked\r\nTransfer-Encoding: chunked", 400),
+        (b"POST /run/alice/app/ HTTP/1.1", b"gzip", 501),
+        (b"POST /run/alice/app/ HTTP/1.0", b"chunked", 400),
+        (b"POST /run/alice/app/ HTTP/2.0", b"chunked", 505),
+        (b"GET /run/alice/app/ HTTP/1.2", b"", 400),
+    ],
+)
+def test_only_plain_framing_is_taken(
+    data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, request_line: bytes, coding: bytes, status: int
+):
+    run_space()
+    framing = b"Transfer-Encoding: " + coding + b"\r\n" if coding else b""
+
+    answer = data_plane.raw(request_line + b"\r\nHost: h\r\n" + framing + b"\r\n2\r\nhi\r\n0\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert not upstream.seen
+
+
+@pytest.mark.parametrize(
+    ("start", "answer"),
+    [(b"", b""), (b"\r\n", b""), (b"GET /run/al", b"HTTP/1.1 408 "), (START + b"X: y\r\n", b"HTTP/1.1 408 ")],
+    ids=["nothing", "an empty line", "half a line", "no end"],
+)
+def test_a_head_comes_in_time(data_plane: DataPlane, monkeypatch: pytest.MonkeyPatch, start: bytes, answer: bytes):
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.2)
+
+    got = data_plane.raw(start)
+
+    assert got[: len(b"HTTP/1.1 408 ")] == answer
+
+
+def test_what_is_being_answered_is_not_cut_by_a_late_head(
+    data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.1)
+    late = []
+    is_late = server.Protocol._head_is_late
+
+    def noted(protocol: server.Protocol) -> None:
+        is_late(protocol)
+        late.append(protocol)
+
+    monkeypatch.setattr(server.Protocol, "_head_is_late", noted)
+    run_space()
+
+    async def answer_late(asked: Asked) -> None:
+        while not late:
+            await asyncio.sleep(0.01)
+        await asked.ok(b"there")
+
+    upstream.handler = answer_late
+
+    assert b"there" in data_plane.raw(START + b"\r\nGET /run")
 
 
 def test_an_upgrade_that_we_do_not_speak_is_passed_over(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
