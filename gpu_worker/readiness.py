@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 CONNECT_SECONDS = 1.0
 ANSWER_SECONDS = 5.0
+NOT_FOUND = 404
 
 
 def answers_tcp(address: tuple[str, int]) -> bool:
@@ -19,16 +20,37 @@ def answers_tcp(address: tuple[str, int]) -> bool:
         return False
 
 
-def answers_http(address: tuple[str, int]) -> bool:
-    """Whether ``GET /`` brings any status below 500: a login page or a 404 is an app that is up."""
-    if not answers_tcp(address):
-        return False
+class Probe:
+    """Asks an app whether it is up, and notes on the way whether it lives at its root or below its prefix."""
+
+    def __init__(self, base_path: str) -> None:
+        """*base_path*: the prefix, with its slashes; "/" for none."""
+        self._base_path = base_path
+        self.prefix: str | None = None
+        """"keep": it answers below its prefix only; "strip": at its root; None: not known yet."""
+
+    def answers(self, address: tuple[str, int]) -> bool:
+        """Whether ``GET /`` brings any status below 500: a login page or a 404 is an app that is up."""
+        status = _status(address, "/") if answers_tcp(address) else None
+        if status is None or status >= 500:
+            return False
+        if self._base_path != "/":
+            self.prefix = "keep" if status == NOT_FOUND and self._is_below(address) else "strip"
+        return True
+
+    def _is_below(self, address: tuple[str, int]) -> bool:
+        status = _status(address, self._base_path)
+        return status is not None and status < 400
+
+
+def _status(address: tuple[str, int], path: str) -> int | None:
+    """What ``GET`` is answered with; None: nothing that is HTTP, or nothing in time. Redirects are not followed."""
     connection = http.client.HTTPConnection(*address, timeout=ANSWER_SECONDS)
     try:
-        connection.request("GET", "/", headers={"User-Agent": "openface-readiness"})
-        return connection.getresponse().status < 500
+        connection.request("GET", path, headers={"User-Agent": "openface-readiness"})
+        return connection.getresponse().status
     except (OSError, http.client.HTTPException):
-        return False
+        return None
     finally:
         connection.close()
 

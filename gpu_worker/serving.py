@@ -14,7 +14,7 @@ from gpu_worker.gpu_watch import GpuWatch
 from gpu_worker.job import Job
 from gpu_worker.limit_news import LimitNews
 from gpu_worker.process_identity import boot_id
-from gpu_worker.readiness import answers_http, answers_tcp, unanswered
+from gpu_worker.readiness import Probe, answers_tcp, unanswered
 from gpu_worker.revival import revived
 from gpu_worker.wishes import DEFAULT_GRACE_SECONDS
 
@@ -29,7 +29,7 @@ def await_ready(job: Job, runtime: Runtime) -> None:
     """Until the app answers; a batch job is ready as it runs. Raises JobFailed, JobInterrupted."""
     limit = job.facts.startup_timeout_seconds or STARTUP_TIMEOUT_SECONDS
     deadline = time.monotonic() + limit
-    pause = READY_POLL_SECONDS
+    pause, probe = READY_POLL_SECONDS, Probe(job.facts.base_path)
     while True:
         job.wishes.raise_if_made()
         job.raise_if_condemned()
@@ -42,7 +42,7 @@ def await_ready(job: Job, runtime: Runtime) -> None:
             if not revived(job, runtime, state):
                 raise _ended_early(job, state)
             deadline = time.monotonic() + limit
-        if job.facts.mode == "batch" or job.answers(runtime, answers_http):
+        if job.facts.mode == "batch" or job.answers(runtime, probe.answers):
             break
         if time.monotonic() > deadline:
             raise JobFailed("startup_timeout", unanswered(job.facts.port, limit, _listening(runtime)))
@@ -52,7 +52,7 @@ def await_ready(job: Job, runtime: Runtime) -> None:
         job.record.running_since = time.monotonic()
     job.enter("running")
     job.open_route(runtime)
-    job.tell("running", image_id=runtime.image_id, gpus=list(job.facts.gpus))
+    job.tell("running", image_id=runtime.image_id, gpus=list(job.facts.gpus), prefix=probe.prefix)
     job.workshop.executor.note_good(job.record)
 
 

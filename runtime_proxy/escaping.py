@@ -1,12 +1,11 @@
 """Requests that left their app's prefix: `/static/x` of a page below `/run/alice/app/`. They are sent back below it.
 
 Told by the Referer, or, where each Space has a host of its own, by that host. Also below words that are ours
-(`/results`, `/healthz`): a page of an app means its own.
+(`/results`, `/healthz`): a page of an app means its own. Their owners are told which paths (`escapes`).
 """
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from runtime_proxy import addresses, pages
@@ -17,8 +16,6 @@ from runtime_proxy.headers import RawHeaders
 from runtime_proxy.origin import label_of_host
 from runtime_proxy.pages import Answer
 from runtime_proxy.plane import Plane, plane
-
-logger = logging.getLogger(__name__)
 
 
 def told_by_referer(headers: RawHeaders) -> bytes | None:
@@ -43,14 +40,14 @@ async def answered(scope: dict[str, Any]) -> Answer:
     """The way back below the prefix, or that there is nothing here."""
     headers, path, query = scope["headers"], scope["raw_path"], scope["query_string"]
     asked = Asked(scope["method"], headers)
+    here = plane()
     try:
-        prefix = told_by_referer(headers) or await told_by_host(plane(), headers)
+        by_page = told_by_referer(headers)
+        prefix = by_page or await told_by_host(here, headers)
     except OUTAGES:
         return pages.overloaded(asked)
     if prefix is None or not path.startswith(b"/"):
         return pages.not_found(asked)
-    logger.info(
-        "request outside its prefix",
-        extra={"action": "prefix_escaped", "prefix": prefix.decode("ascii"), "path": scope["path"]},
-    )
+    if by_page or path != b"/":  # who types a Space's host into the browser left no prefix
+        here.escapes.note(prefix, path)
     return pages.redirect(307, prefix + path + (b"?" + query if query else b""))

@@ -1,4 +1,4 @@
-"""What one serving process knows for a minute at most: visitors, admissions, routes; and its connections to gateways.
+"""What one serving process knows for a minute at most: visitors, admissions, routes, escaped requests; its gateways.
 
 One per event loop. Notices of the database make it forget at once; without them it forgets by itself.
 """
@@ -15,6 +15,7 @@ from runtime_proxy import access, handover, routing
 from runtime_proxy.access import ANYBODY, REFUSED, Admission, Visitor
 from runtime_proxy.arrival import cookies_of
 from runtime_proxy.database import in_database
+from runtime_proxy.escapes import Escapes
 from runtime_proxy.headers import PlatformCookies, RawHeaders
 from runtime_proxy.limits import Limits
 from runtime_proxy.recent import Fresh, Recent
@@ -44,11 +45,13 @@ class Plane:
         self._routes: Recent[int, Route] = Recent(_find)
         self._labelled: Recent[str, tuple[str, str] | None] = Recent(_named)
         self.limits = Limits()
+        self.escapes = Escapes()
         self._loop = asyncio.get_running_loop()
         self._unsubscribe: Callable[[], None] = notices.subscribe(self._heed_in_loop)
 
     async def close(self) -> None:
         self._unsubscribe()
+        await self.escapes.tell()
         await self.pool.close()
 
     async def visitor(self, headers: RawHeaders) -> Visitor:

@@ -22,6 +22,7 @@ from runtime_proxy.headers import Mount
 from runtime_proxy.recent import Fresh
 from spaces import words
 from spaces.models import Space
+from spaces.owner_settings import InForce
 
 SETTLED_SECONDS = 60.0  # running, or at rest: a notice tells of every change
 PASSING_SECONDS = 2.0  # on the way, or silent: places in line and heartbeats are not announced
@@ -144,12 +145,12 @@ def _serving(space: Space, job: Job) -> Fresh[Route]:
 
 
 def _mount(space: Space, job: Job) -> Mount:
-    """How the app wants to be spoken to, as of its start: a change in the settings counts from the next start on."""
-    port = job.spec.get("app_port")
+    """How the app wants to be spoken to, as of its start and as it was found then; later settings count later."""
+    port, in_force = job.spec.get("app_port"), InForce.of(job)
     return Mount(
         prefix=prefix_of(space.owner, space.name),
-        keep_prefix=job.spec.get("prefix") == "keep",
-        rewrite_host=job.spec.get("rewrite_host") is True,
+        keep_prefix=in_force.keeps,
+        rewrite_host=in_force.rewrite_host,
         app_port=port if isinstance(port, int) else DEFAULT_APP_PORT,
     )
 

@@ -45,7 +45,7 @@ class FrontMatter:
     app_port: int | None = None
     startup_timeout_seconds: int | None = None
     run_timeout_seconds: int | None = None
-    prefix: Literal["keep", "strip"] | None = None
+    prefix: Literal["keep", "strip", "detect"] | None = None
     rewrite_host: bool | None = None
     warnings: tuple[Advice, ...] = ()
     body: str = field(default="", repr=False)  # the README without the block
@@ -244,6 +244,6 @@ _KEYS: dict[str, tuple[str, Callable[[_Scalar | None], Any]]] = {
     "app_port": ("app_port", _port),
     "startup_duration_timeout": ("startup_timeout_seconds", _duration),
     "run_duration_timeout": ("run_timeout_seconds", _duration),
-    "prefix": ("prefix", _one_of("keep", "strip")),
+    "prefix": ("prefix", _one_of("keep", "strip", "detect")),
     "rewrite_host": ("rewrite_host", _flag),
 }

@@ -8,7 +8,8 @@ later jobs. The keys of the spec:
     app_port            where the app listens inside its container
     startup_timeout_s   how long the port may take to answer; null: the worker's own limit
     environment         public variables (`environment.py`)
-    prefix              "strip" or "keep": what the data plane does with /run/{owner}/{repo}
+    prefix              "strip", "keep" or "detect": what the data plane does with /run/{owner}/{repo}
+    found_prefix        "strip" or "keep": what the app was found to want when it began to answer; not there before
     limits              run_timeout_s: how long a batch job may compute; null: without end
     rewrite_host        whether Host and Origin are sent as localhost
     warnings            advice for the owner about topics and README, as codes with figures (`advice.py`)
@@ -113,7 +114,7 @@ def _run_timeout(front: FrontMatter) -> int | None:
 def _spec(space: Space, front: FrontMatter, warnings: tuple[Advice, ...]) -> dict[str, Any]:
     """Return what the worker and the data plane are told. The row's own settings go before the README's."""
     port = space.app_port or front.app_port or DEFAULT_PORT
-    keep = front.prefix == "keep" if space.keep_prefix is None else space.keep_prefix
+    prefix = (front.prefix or "detect") if space.keep_prefix is None else ("keep" if space.keep_prefix else "strip")
     rewrite = bool(front.rewrite_host) if space.rewrite_host is None else space.rewrite_host
     return {
         "sdk": front.sdk,
@@ -122,8 +123,8 @@ def _spec(space: Space, front: FrontMatter, warnings: tuple[Advice, ...]) -> dic
         "python_version": front.python_version or None,
         "app_port": port,
         "startup_timeout_s": space.startup_timeout_seconds or front.startup_timeout_seconds,
-        "environment": app_environment(space, title=front.title, port=port, keep_prefix=keep),
-        "prefix": "keep" if keep else "strip",
+        "environment": app_environment(space, title=front.title, port=port, keep_prefix=prefix == "keep"),
+        "prefix": prefix,
         "rewrite_host": rewrite,
         "limits": {"run_timeout_s": _run_timeout(front)},
         "warnings": [warning.as_json() for warning in (*warnings, *front.warnings)],

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
+
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Lower, Now
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 
@@ -151,6 +154,11 @@ class PersonalToken(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def last_day(self) -> date:
+        """The last day on which it is good, where this installation is."""
+        return timezone.localdate(self.expires_at - timedelta(seconds=1))
 
 
 class EscapedRequest(models.Model):

@@ -7,7 +7,17 @@ from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 from django.views.i18n import set_language
 
-from spaces import api, file_views, log_views, placement_views, queue_views, results_views, token_views, views
+from spaces import (
+    api,
+    file_views,
+    log_views,
+    placement_views,
+    queue_views,
+    results_views,
+    settings_views,
+    token_views,
+    views,
+)
 
 urlpatterns = [
     path("", views.space_list, name="home"),
@@ -29,6 +39,12 @@ urlpatterns = [
     path("spaces/<str:owner>/<str:name>/logs/", log_views.logs_tab, name="space_logs"),
     path("spaces/<str:owner>/<str:name>/logs/<uuid:lease_id>/<str:stream>.txt", log_views.download, name="space_log"),
     path("spaces/<str:owner>/<str:name>/placement/", placement_views.placement_tab, name="space_placement"),
+    path("spaces/<str:owner>/<str:name>/settings/", settings_views.settings_tab, name="space_settings"),
+    path(
+        "spaces/<str:owner>/<str:name>/settings/escaped/forget",
+        settings_views.forget_escaped,
+        name="space_forget_escaped",
+    ),
     path("spaces/<str:owner>/<str:name>/activity/", views.history, name="space_activity"),
     path("spaces/<str:owner>/<str:name>/results/", results_views.results_tab, name="space_results"),
     path("spaces/<str:owner>/<str:name>/files/", file_views.tree, name="space_files"),

@@ -27,6 +27,7 @@ from jobs.states import Event, JobState
 from jobs.switch import is_withheld
 
 MAX_REASON_CHARS = 4000
+FOUND_PREFIXES = ("keep", "strip")  # what an app was found to want; a newer worker may know more
 # Why a worker starts a running app anew, under the same lease.
 RESTARTS = frozenset({"host_rebooted", "engine_restarted"})
 
@@ -207,6 +208,8 @@ def _facts(job: Job, lease: Lease, report: Report, event: Event) -> dict[str, An
     facts: dict[str, Any] = {}
     if image_id := report.data.get("image_id"):
         facts["image_id"] = str(image_id)[:128]
+    if report.kind == "running" and (found := report.data.get("prefix")) in FOUND_PREFIXES:
+        facts["spec"] = {**job.spec, "found_prefix": found}
     if event is Event.DECLINED and (needs := _needs(job, report)) is not None:
         facts["requirement_id"] = requirement_row(needs).pk
     if report.kind == "exited":

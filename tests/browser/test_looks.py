@@ -7,11 +7,14 @@ browser for breaking our own policy.
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from django.utils import timezone
 from playwright.sync_api import Browser, ConsoleMessage, Page
 
+from spaces import escaped, tokens
 from tests.browser.town import PASSWORD, Town, build_town
 from tests.spaces.pages.server import Portal
 
@@ -22,7 +25,12 @@ WIDTHS = {1600: 1000, 390: 844}
 
 @pytest.fixture
 def town(portal: Portal) -> Town:
-    return build_town()
+    town = build_town()
+    long_path = "/assets/" + "a-chunk-with-a-long-name-" * 6 + ".js"
+    escaped.record({str(town.spaces["running"]): {"/static/app.css": 1204, long_path: 31, "/api/queue": 3}})
+    for name in ("laptop", "the notebook on the workbench that asks every night at two o'clock"):
+        tokens.issue(town.owner, name=name[:64], ends_on=timezone.localdate() + timedelta(days=30))
+    return town
 
 
 def pages(town: Town) -> dict[str, str]:
@@ -42,6 +50,8 @@ def pages(town: Town) -> dict[str, str]:
         "activity": town.path("stopped", "activity/"),
         "files": town.path("running", "files/"),
         "file": town.path("running", "files/app.py"),
+        "settings": town.path("running", "settings/"),
+        "tokens": "/tokens/",
         "not-found": "/spaces/nobody/nothing/",
         "fleet": "/fleet/",
     }

@@ -183,7 +183,7 @@ def report_of(*events: protocol.Event, logs: tuple[protocol.LogChunk, ...] = ())
     [
         protocol.Event(1, "building"),
         protocol.Event(2, "starting", {"reason": "host_rebooted", "image_id": None}),
-        protocol.Event(3, "running", {"image_id": None, "gpus": []}),
+        protocol.Event(3, "running", {"image_id": None, "gpus": [], "prefix": "keep"}),
         protocol.Event(4, "health", {"healthy": False, "detail": "paused"}),
         protocol.Event(10, "delivering", {"files": 3, "bytes": 734_003_200}),
         protocol.Event(5, "exited", {"code": None, "oom_killed": False, "log_ends": {"run": 3}}),

@@ -103,7 +103,7 @@ def test_a_line_of_dashes_inside_the_body_does_not_end_it() -> None:
         ("python_version: latest", "python_version: expected a version"),
         ("sdk_version: $(reboot)", "sdk_version: expected a version"),
         ("title: {a: b}", "title: expected a text."),
-        ("prefix: maybe", "prefix: expected one of keep, strip."),
+        ("prefix: maybe", "prefix: expected one of keep, strip, detect."),
         ("rewrite_host: 'yes please'", "rewrite_host: expected true or false."),
     ],
 )

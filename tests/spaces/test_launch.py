@@ -252,7 +252,7 @@ def test_the_job_is_told_what_the_readme_says(owner: User) -> None:
         600,
     )
     assert (spec["sdk_version"], spec["python_version"]) == ("5.49.1", "3.10")
-    assert (spec["prefix"], spec["rewrite_host"], spec["warnings"]) == ("strip", False, [])
+    assert (spec["prefix"], spec["rewrite_host"], spec["warnings"]) == ("detect", False, [])
 
 
 def test_what_the_readme_does_not_say_is_left_to_the_worker(owner: User) -> None:
@@ -270,6 +270,27 @@ def test_the_row_s_settings_go_before_the_readme(owner: User) -> None:
 
     assert (spec["app_port"], spec["startup_timeout_s"]) == (9000, 77)
     assert (spec["prefix"], spec["rewrite_host"]) == ("strip", False)
+
+
+@pytest.mark.parametrize(
+    ("said", "set_to", "told"),
+    [
+        ("prefix: keep", None, "keep"),
+        ("prefix: strip", None, "strip"),
+        ("prefix: detect", None, "detect"),
+        ("title: x", None, "detect"),
+        ("prefix: keep", False, "strip"),
+        ("prefix: strip", True, "keep"),
+        ("prefix: detect", True, "keep"),
+    ],
+)
+def test_a_setting_goes_before_the_readme_and_both_before_detection(
+    owner: User, said: str, set_to: bool | None, told: str
+) -> None:
+    space = make_space("alice/app", files=readme(said))
+    Space.objects.update(keep_prefix=set_to)
+
+    assert launch.start(space, user=owner).spec["prefix"] == told
 
 
 def test_an_app_learns_where_it_lives(owner: User, settings: Settings) -> None:

@@ -59,6 +59,7 @@ class StartingIn(EventHead):
 class RunningIn(EventHead):
     image_id = Text(clip=256, allow_null=True)
     gpus = serializers.ListField(child=Text(min_length=1, max_length=128, allow_blank=False), max_length=256)
+    prefix = Text(clip=16, **OPTIONAL)
 
 
 class HealthIn(EventHead):
