@@ -6,4 +6,4 @@ class OpenFaceConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from openface import checks  # noqa: F401  registers the system checks
+        from openface import checks, runtime_origin_checks  # noqa: F401  they register themselves

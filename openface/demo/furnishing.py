@@ -23,6 +23,7 @@ ADMIN = "admin"
 OWNER = "demo"  # of the sample Spaces
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "fixtures" / "spaces"
 # The rest asks for a CPU.
+_NOT_SHOWN = frozenset({"hostile"})  # for tests: it would sign the visitor out
 _GPU_SAMPLES = frozenset({"gpu-diagnostic"})
 
 
@@ -58,7 +59,9 @@ def admit_workers(installation: Installation, machines: Iterable[Machine]) -> No
 
 def import_samples() -> list[str]:
     """Bring the sample Spaces into the forge, new versions of them too; return their names."""
-    samples = sorted(path for path in SAMPLES.iterdir() if (path / "README.md").exists())
+    samples = sorted(
+        path for path in SAMPLES.iterdir() if (path / "README.md").exists() and path.name not in _NOT_SHOWN
+    )
     for sample in samples:
         topics = "space,gpu" if sample.name in _GPU_SAMPLES else "space,cpu"
         call_command("import_space", str(sample), f"{OWNER}/{sample.name}", topics=topics, visibility="public")
