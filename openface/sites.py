@@ -3,7 +3,7 @@
 A site is a scheme and a registrable domain: one label more than a public suffix. Browsers carry a list of those
 suffixes (publicsuffix.org); we do not. Certain without it: the same host is the same site; an address of numbers has no
 domain; a name of one label is a suffix itself, to which `localhost` and names of a home network belong; what two names
-share has to be two labels at least. Two shared labels like `co.uk` are a suffix by convention, which is taken for a rule.
+share has to be two labels at least. Two like `co.uk` are a suffix by convention, and taken for one.
 """
 
 from __future__ import annotations

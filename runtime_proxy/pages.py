@@ -274,6 +274,7 @@ def _answer(
             "notice": notice,
             "status": status,
             "language": asked.language,
+            "framed": asked.framed,
             "portal": settings.PUBLIC_BASE_URL,
             "stylesheet": _static_url("openface.css"),
             "icon": _static_url("icon.svg"),

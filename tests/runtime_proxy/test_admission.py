@@ -217,11 +217,11 @@ class TestSignInOnTheRuntimeOrigin:
         _, to_portal = self.begin(data_plane)
 
         status, back = self.at_portal(None, to_portal, Sec_Fetch_Dest="iframe", Sec_Fetch_Mode="navigate")
-        page = data_plane.navigate(back.removeprefix(f"http://{data_plane.host}"))
+        page = data_plane.navigate(back.removeprefix(f"http://{data_plane.host}"), Sec_Fetch_Dest="iframe")
 
         assert status == 302
         assert page.status == 401
-        assert b'target="_top"' in page.body
+        assert b'target="_blank"' in page.body, "the portal's frame lets no page lead its window elsewhere"
 
     @pytest.mark.parametrize(
         "query",
