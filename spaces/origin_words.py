@@ -27,8 +27,8 @@ def left_open() -> list[str]:
     if not settings.OPENFACE_RUNTIME_ORIGIN.startswith("https://"):
         told.append(
             _(
-                "There is no TLS: a page of a Space may put cookies with our names beside ours, or crowd ours out, so "
-                "that people are signed out. Nobody becomes somebody else that way."
+                "There is no TLS: a page of a Space may put cookies with our names beside ours, or crowd ours out. "
+                "People are signed out then, or go on at the portal in the name of whoever wrote the page."
             )
         )
     return told
