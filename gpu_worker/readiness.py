@@ -28,11 +28,17 @@ class Probe:
         self._base_path = base_path
         self.prefix: str | None = None
         """"keep": it answers below its prefix only; "strip": at its root; None: not known yet."""
+        self.instead = ""
+        """What it did when it was last asked, as a part of a sentence, where it took the connection and is not up."""
 
     def answers(self, address: tuple[str, int]) -> bool:
         """Whether ``GET /`` brings any status below 500: a login page or a 404 is an app that is up."""
-        status = _status(address, "/") if answers_tcp(address) else None
+        self.instead = ""
+        if not answers_tcp(address):
+            return False
+        status = _status(address, "/")
         if status is None or status >= 500:
+            self.instead = f"answered GET / with status {status}" if status else "gave no HTTP answer to GET /"
             return False
         if self._base_path != "/":
             self.prefix = "keep" if status == NOT_FOUND and self._is_below(address) else "strip"
@@ -55,8 +61,10 @@ def _status(address: tuple[str, int], path: str) -> int | None:
         connection.close()
 
 
-def unanswered(port: int, seconds: float, listening: Sequence[str] | None) -> str:
-    """The sentence for an app that never answered, with what it listens on instead where that is known."""
+def unanswered(port: int, seconds: float, listening: Sequence[str] | None, *, instead: str = "") -> str:
+    """The sentence for an app that never was up: what it did *instead*, or what it listens on where that is known."""
+    if instead:
+        return f"The app takes connections on port {port}, but {instead} for {seconds:.0f} s."
     sentence = f"The app did not answer on port {port} within {seconds:.0f} s"
     if listening is None:
         return f"{sentence}."

@@ -45,7 +45,9 @@ def await_ready(job: Job, runtime: Runtime) -> None:
         if job.facts.mode == "batch" or job.answers(runtime, probe.answers):
             break
         if time.monotonic() > deadline:
-            raise JobFailed("startup_timeout", unanswered(job.facts.port, limit, _listening(runtime)))
+            raise JobFailed(
+                "startup_timeout", unanswered(job.facts.port, limit, _listening(runtime), instead=probe.instead)
+            )
         job.wishes.made.wait(pause)
         pause = min(pause * 1.3, LONGEST_READY_POLL_SECONDS)
     if job.facts.mode == "batch":
