@@ -1,180 +1,157 @@
-"""One TCP connection as a buffer with back-pressure both ways, and a future that tells when the other side is gone."""
+"""One TCP connection of the gateway: what arrives is told to a reader at once, what is written waits for nobody.
+
+No bytes are kept here. Back-pressure is one word between two connections: while the one cannot take more, the one that
+feeds it is not read.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
-from collections.abc import Callable
+from typing import cast
 
 HIGH_WATER_BYTES = 256 * 1024
-LONGEST_HEAD_BYTES = 64 * 1024
-LINGER_SECONDS = 5.0
+_RESET_AT_CLOSE = b"\x01\0\0\0\0\0\0\0"  # struct linger: on, 0 s
+
+logger = logging.getLogger(__name__)
 
 
-class PeerGone(Exception):
-    """The connection broke."""
+class Reader:
+    """Hears what the other side of a connection says. The base class does not care."""
+
+    __slots__ = ()
+
+    def received(self, data: bytes) -> None:
+        """The next bytes."""
+
+    def ended(self) -> None:
+        """Nothing more will come; the other side may still listen."""
+
+    def lost(self, problem: Exception | None) -> None:
+        """The connection is gone, in both directions, and not by our will. No call comes after this one."""
 
 
-class HeadTooLong(PeerGone):
-    """The other side sent a head above our limit."""
+NOBODY = Reader()
 
 
 class Peer(asyncio.Protocol):
-    def __init__(self, connected: Callable[[Peer], None] | None = None) -> None:
-        self._connected = connected
-        self._transport: asyncio.Transport | None = None
-        self._wake: asyncio.Future[None] | None = None
-        self._writable = asyncio.Event()
-        self._writable.set()
-        self._reading = True
-        self._eof = False
-        self._broken: Exception | None = None
-        self.buffer = bytearray()
-        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the other side has closed or broken the connection."""
+    """The other side of one connection."""
 
-    # -- asyncio -----------------------------------------------------------------------------------------------
+    __slots__ = ("_full", "_over", "_reading", "_transport", "at_end", "feeder", "reader")
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.feeder: Peer | None = None
+        """Whose bytes are written here; not read while this connection is full."""
+        self.at_end = False
+        """The other side has closed its direction, or the connection."""
+        self._transport: asyncio.Transport | None = None
+        self._reading = True
+        self._full = False
+        self._over = False
+
+    # -- the event loop's side ---------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
-        sock: socket.socket | None = transport.get_extra_info("socket")
-        if sock is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a vanished host must not hold us for ever
-        if self._connected is not None:
-            self._connected(self)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop has its own, of no common class
+        self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        sock: socket.socket = transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a vanished host must not hold us for ever
 
     def data_received(self, data: bytes) -> None:
-        self.buffer += data
-        if self._reading and len(self.buffer) > HIGH_WATER_BYTES and self._transport is not None:
-            self._transport.pause_reading()
-            self._reading = False
-        self._notify()
+        try:
+            self.reader.received(data)
+        except Exception:
+            self._failed()
 
     def eof_received(self) -> bool:
-        self._eof = True
-        self._tell_gone()
-        self._notify()
+        self.at_end = True
+        try:
+            self.reader.ended()
+        except Exception:
+            self._failed()
         return True  # we may still have something to say
 
     def connection_lost(self, problem: Exception | None) -> None:
-        if not self._eof:
-            self._broken = problem or ConnectionResetError("closed")
-        elif problem is not None:
-            self._broken = problem
-        self._eof = True
-        self._writable.set()
-        self._tell_gone()
-        self._notify()
+        self.at_end = self._over = True
+        reader, self.reader = self.reader, NOBODY
+        reader.lost(problem)
 
     def pause_writing(self) -> None:
-        self._writable.clear()
+        self._full = True
+        if self.feeder is not None:
+            self.feeder.pause()
 
     def resume_writing(self) -> None:
-        self._writable.set()
+        self._full = False
+        if self.feeder is not None:
+            self.feeder.resume()
 
-    # -- reading -----------------------------------------------------------------------------------------------
+    def _failed(self) -> None:
+        # the outermost net of a connection: one odd message must not be silent, nor touch the others
+        logger.exception("gateway failed", extra={"action": "gateway_failed"})
+        reader = self.reader
+        self.abort()
+        reader.lost(None)
+
+    # -- our side ----------------------------------------------------------------------------------------------
 
     @property
-    def at_end(self) -> bool:
-        return self._eof
+    def is_over(self) -> bool:
+        """Closed or broken, by us or by the other side."""
+        return self._over
 
-    async def fill(self) -> bool:
-        """Wait for more in the buffer than there is; False at a clean end. Raises PeerGone when it broke."""
-        before = len(self.buffer)
-        while len(self.buffer) == before:
-            if self._broken is not None:
-                raise PeerGone(str(self._broken))
-            if self._eof:
-                return False
-            self._resume()
-            self._wake = asyncio.get_running_loop().create_future()
-            await self._wake
-        return True
+    @property
+    def has_sent_all(self) -> bool:
+        """Whether all that was written is in the system's hands."""
+        return self._over or self._transport is None or self._transport.get_write_buffer_size() == 0
 
-    async def read_head(self) -> bytes | None:
-        """One message head with its empty line; None at a clean end before its first byte.
-
-        Raises HeadTooLong, and PeerGone where it broke off.
-        """
-        searched = 0
-        while True:
-            while self.buffer.startswith(b"\r\n"):
-                del self.buffer[:2]  # RFC 9112 §2.2: an empty line before a request is ignored
-            end = self.buffer.find(b"\r\n\r\n", searched)
-            if 0 <= end <= LONGEST_HEAD_BYTES:
-                head = bytes(self.buffer[: end + 4])
-                del self.buffer[: end + 4]
-                return head
-            if len(self.buffer) > LONGEST_HEAD_BYTES:
-                raise HeadTooLong(f"the head is longer than {LONGEST_HEAD_BYTES} bytes")
-            searched = max(0, len(self.buffer) - 3)
-            if not await self.fill():
-                if self.buffer:
-                    raise PeerGone("the head broke off")
-                return None
-
-    def take(self, size: int) -> bytes:
-        data = bytes(memoryview(self.buffer)[:size])
-        self.drop(size)
-        return data
-
-    def drop(self, size: int) -> None:
-        del self.buffer[:size]
-        if len(self.buffer) <= HIGH_WATER_BYTES:
-            self._resume()
-
-    # -- writing -----------------------------------------------------------------------------------------------
-
-    async def write(self, data: bytes) -> None:
-        """Hand *data* on; waits while the other side is slow. Raises PeerGone."""
-        if self._transport is None or self._broken is not None or self._transport.is_closing():
-            raise PeerGone(str(self._broken or "closed"))
-        self._transport.write(data)
-        if not self._writable.is_set():
-            await self._writable.wait()
+    def write(self, data: bytes) -> None:
+        """Hand *data* on; nothing happens where the connection is gone, which its reader is told or knows."""
+        if not self._over and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
 
     def write_end(self) -> None:
-        if self._transport is not None and not self._transport.is_closing() and self._transport.can_write_eof():
+        """We have nothing more to say."""
+        if not self._over and self._transport is not None and not self._transport.is_closing():
             self._transport.write_eof()
 
+    def fed_by(self, feeder: Peer | None) -> None:
+        """From now on *feeder* waits while we are full; who fed us before, if anybody, no longer does."""
+        if self._full and self.feeder is not None:
+            self.feeder.resume()
+        self.feeder = feeder
+        if self._full and feeder is not None:
+            feeder.pause()
+
+    def pause(self) -> None:
+        if self._reading and not self._over and self._transport is not None:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if not self._reading and not self._over and self._transport is not None:
+            self._reading = True
+            self._transport.resume_reading()
+
     def close(self) -> None:
-        """Close after what was written is out."""
+        """Close after what was written is out. Its reader hears nothing more."""
+        self._leave()
         if self._transport is not None:
             self._transport.close()
 
-    async def linger(self) -> None:
-        """Let the other side read our last words: a close with unread data in our socket would reset them away."""
-        self.write_end()
-        try:
-            async with asyncio.timeout(LINGER_SECONDS):
-                self.drop(len(self.buffer))
-                while await self.fill():
-                    self.drop(len(self.buffer))
-        except (TimeoutError, PeerGone):
-            pass
-
     def abort(self) -> None:
-        """Break the connection, so that the other side cannot take what it has for complete."""
+        """Break the connection: the other side cannot take what it has for complete. Its reader hears nothing more."""
+        self._leave()
         if self._transport is not None:
-            sock: socket.socket | None = self._transport.get_extra_info("socket")
-            if sock is not None and sock.fileno() >= 0:
-                # linger 0: a reset, not an orderly end; a reader until EOF could not tell otherwise
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+            sock: socket.socket = self._transport.get_extra_info("socket")
+            if sock.fileno() >= 0:
+                # a reset, not an orderly end: a reader until the end of the stream could not tell otherwise
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
             self._transport.abort()
 
-    # -- inside ------------------------------------------------------------------------------------------------
-
-    def _resume(self) -> None:
-        if not self._reading and self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
-            self._reading = True
-
-    def _notify(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
-
-    def _tell_gone(self) -> None:
-        if not self.gone.done():
-            self.gone.set_result(None)
+    def _leave(self) -> None:
+        self.fed_by(None)
+        self.reader = NOBODY
+        self._over = True

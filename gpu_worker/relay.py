@@ -1,299 +1,287 @@
 """Carry one request to an app and its answer back, byte for byte, without holding either.
 
-Bodies pass in the coding they came in, heads and chunks as we write them ourselves (http_framing.py): no app can put
-bytes between two answers of one connection to the data plane, which other leases' answers pass too. Informational
-answers (100, 103) pass; an upgraded connection (WebSocket) becomes two plain streams, so subprotocol, frames, close
-code and reason are the app's own. A client that goes away ends the app's request, a handshake too; an app that breaks
-off breaks the client's answer.
+Bodies pass in the coding they came in, heads and chunks as we write them ourselves (http_heads.py, http_framing.py): no
+app can put bytes between two answers of one connection to the data plane, which other leases' answers pass too.
+Informational answers (100, 103) pass; an upgraded connection becomes two plain streams (upgraded.py). A client that
+goes away ends the app's request, a handshake too; an app that breaks off breaks the client's answer.
+
+Everything happens in the call that brings the bytes: there is no task per request, and what one side sends is written
+to the other at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from typing import Any, NamedTuple
+import logging
 
-from gpu_worker.http_framing import (
+from gpu_worker.app_connections import AppBrokeOff, AppConnections, AppHeadTooLarge, AppUnreachable, NoAnswer
+from gpu_worker.caller import Caller, Conversation
+from gpu_worker.http_framing import Body, BodyUntilClose, is_bodiless, request_body, response_body
+from gpu_worker.http_heads import (
     FRAMING,
+    HOP_BY_HOP,
     BadMessage,
-    Body,
-    BodyUntilClose,
     Head,
-    is_bodiless,
+    HeadReader,
+    HeadTooLong,
     parse_response,
-    request_body,
-    response_body,
     write_head,
 )
-from gpu_worker.peer import LINGER_SECONDS, HeadTooLong, Peer, PeerGone
+from gpu_worker.peer import Peer, Reader
+from gpu_worker.upgraded import Upgraded
 
-CONNECT_SECONDS = 5.0
-REUSE_SECONDS = 2.0  # apps close idle connections after 2 to 5 s; a used one must not be cut under our request
+logger = logging.getLogger(__name__)
+
 MOST_INFORMATIONAL = 32  # of one request: an app could go on for ever
 RUNTIME_HEADER = b"x-openface-runtime"
 OWN_PREFIX = b"x-openface-"
+_NOT_FOR_THE_APP = HOP_BY_HOP | {RUNTIME_HEADER}
+# Without extensions the app's frames are plain, as the next hop expects them.
+_NOT_FOR_A_HANDSHAKE = _NOT_FOR_THE_APP | {b"sec-websocket-extensions"}
+_REPEATABLE = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 
 
-class Destination(NamedTuple):
-    """Where an app is, and whose it is: no connection is shared between leases, though they may get the same port."""
+class Exchange(Reader, Conversation):
+    """One request and its answer. As a Reader it hears the app."""
 
-    lease: str
-    host: str
-    port: int
+    __slots__ = (
+        "_again", "_app", "_apps", "_body", "_caller", "_connecting", "_head", "_held", "_informational", "_keep",
+        "_request", "_reusable", "_target", "_upgrade", "_upload",
+    )  # fmt: skip
 
+    def __init__(self, caller: Caller, request: Head, target: bytes, apps: AppConnections) -> None:
+        """Raises BadMessage for a request of doubtful length, for which no connection is made."""
+        self._caller, self._request, self._target, self._apps = caller, request, target, apps
+        self._upload = request_body(request)
+        self._app: Peer | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._again = False  # whether it may be asked once more: on an idle connection that is just being closed
+        self._head = HeadReader()
+        self._informational = 0
+        self._body: Body | None = None  # of the answer; None before its head
+        self._held = b""  # of the app's words, what makes no sense without more
+        self._upgrade = False  # the app has agreed
+        self._keep = self._reusable = False
 
-class NoAnswer(Exception):
-    """The app gave no answer that can be passed on, and the client has seen none. *reason* is for its header."""
+    # -- the way to the app ------------------------------------------------------------------------------------
 
-    reason: bytes
+    def start(self) -> None:
+        repeatable = self._upload.complete and self._request.method in _REPEATABLE and self._request.upgrade is None
+        app = self._apps.reuse() if repeatable else None
+        if app is None:
+            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+        else:
+            self._again = True
+            self._ask(app)
 
-
-class AppUnreachable(NoAnswer):
-    """Nothing accepts our connection."""
-
-    reason = b"app-unreachable"
-
-
-class AppBrokeOff(NoAnswer):
-    """The app closed the connection, or answered something that is not HTTP."""
-
-    reason = b"app-broke-off"
-
-
-class AppHeadTooLarge(NoAnswer):
-    """The app's answer has a head above our limit."""
-
-    reason = b"app-head-too-large"
-
-
-class Relay:
-    """Relays to apps; keeps their idle connections for the next request. Lives in one event loop."""
-
-    def __init__(self) -> None:
-        self._idle: dict[Destination, dict[Peer, asyncio.Task[None]]] = {}
-
-    async def carry(self, client: Peer, request: Head, target: bytes, place: Destination) -> bool:
-        """Answer *request* from the app at *place*; whether *client* may send another request.
-
-        Raises NoAnswer before anything was answered, PeerGone and BadMessage when a side broke.
-        """
-        bodiless = request_body(request).complete  # also: no connection is made for a request of doubtful length
-        repeatable = bodiless and request.method in (b"GET", b"HEAD", b"OPTIONS")
-        exchange = _Exchange(client, request, target)
-        app = self._reuse(place) if repeatable and request.upgrade is None else None
-        if app is not None:
-            try:
-                return await self._run(exchange, app, place)
-            except AppBrokeOff:
-                if client.at_end:
-                    raise
-                # the app closed its idle connection just now: nothing was lost, ask again on a new one
-        return await self._run(exchange, await _connect(place), place)
-
-    async def _run(self, exchange: _Exchange, app: Peer, place: Destination) -> bool:
-        work = asyncio.ensure_future(exchange.run(app))
-        first: set[asyncio.Future[Any]] = {work, exchange.client.gone, exchange.upgraded}
+    async def _connect(self) -> None:
         try:
-            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-            # once upgraded, a client that has ended its direction still reads: the two streams see to it themselves
-            if not work.done() and not exchange.upgraded.done():
-                raise PeerGone("the client went away")
-            return await work
-        finally:
-            work.cancel()
-            if exchange.app_reusable and not app.at_end and not app.buffer:
-                self._keep(app, place)
-            elif exchange.broken:
-                app.abort()
-            else:
-                app.close()
+            app = await self._apps.connect()
+        except AppUnreachable as problem:
+            self._give_up(problem)
+        else:
+            self._ask(app)
 
-    def _keep(self, app: Peer, place: Destination) -> None:
-        watch = asyncio.get_running_loop().create_task(self._watch_idle(app, place))
-        self._idle.setdefault(place, {})[app] = watch
-
-    async def _watch_idle(self, app: Peer, place: Destination) -> None:
-        """Close an idle connection when its time is over, or the app closes it, or speaks unasked."""
-        with contextlib.suppress(TimeoutError, PeerGone):
-            async with asyncio.timeout(REUSE_SECONDS):
-                await app.fill()
-        app.close()
-        idle = self._idle.get(place, {})
-        idle.pop(app, None)
-        if not idle:
-            self._idle.pop(place, None)
-
-    def _reuse(self, place: Destination) -> Peer | None:
-        idle = self._idle.get(place, {})
-        while idle:
-            app, watch = idle.popitem()
-            watch.cancel()
-            if not app.at_end and not app.buffer:
-                return app
-            app.close()
-        return None
-
-    def forget(self, place: Destination) -> None:
-        """The app at *place* has ended."""
-        for app, watch in self._idle.pop(place, {}).items():
-            watch.cancel()
-            app.close()
-
-    def close(self) -> None:
-        for place in list(self._idle):
-            self.forget(place)
-
-
-async def _connect(place: Destination) -> Peer:
-    loop = asyncio.get_running_loop()
-    try:
-        _, peer = await asyncio.wait_for(loop.create_connection(Peer, place.host, place.port), CONNECT_SECONDS)
-    except (OSError, TimeoutError) as problem:
-        raise AppUnreachable(str(problem)) from problem
-    return peer
-
-
-class _Exchange:
-    """One request and its answer."""
-
-    def __init__(self, client: Peer, request: Head, target: bytes) -> None:
-        self.client, self.request, self._target = client, request, target
-        self.upgraded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._bad_body: BadMessage | None = None
-        self.broken = True
-        self.app_reusable = False
-
-    async def run(self, app: Peer) -> bool:
-        try:
-            await app.write(self._request_head())
-        except PeerGone as problem:
-            raise AppBrokeOff(str(problem)) from problem
-        sending = asyncio.ensure_future(self._send_body(app))
-        sending.add_done_callback(_heard)
-        try:
-            response, body = await self._final_head(app)
-            if response.status == 101:
-                self.upgraded.set_result(None)
-                await self.client.write(write_head(_status_line(response), _upgrade_fields(response)))
-                await sending
-                self.broken = not await _join(self.client, app)
-                return False
-            return await self._answer(app, response, body, sending)
-        except NoAnswer:
-            if self._bad_body is not None:
-                raise self._bad_body from None
-            raise
-        finally:
-            sending.cancel()
-
-    async def _send_body(self, app: Peer) -> None:
-        try:
-            await _pass_body(self.client, app, request_body(self.request))
-        except BadMessage as problem:
-            self._bad_body = problem
-            app.abort()  # it must not take what it has for a request, and need not wait for the rest
-            raise
-
-    async def _final_head(self, app: Peer) -> tuple[Head, Body]:
-        for _ in range(MOST_INFORMATIONAL):
-            response, body = await self._next_head(app)
-            if response.status >= 200 or response.status == 101:
-                return response, body
-            if self.request.minor_version:
-                fields = _passable(response.without(*FRAMING))
-                await self.client.write(write_head(_status_line(response), fields))
-        raise AppBrokeOff("too many informational answers")
-
-    async def _next_head(self, app: Peer) -> tuple[Head, Body]:
-        try:
-            head = await app.read_head()
-            if head is None:
-                raise AppBrokeOff("the app closed the connection without an answer")
-            response = parse_response(head)
-            if response.status == 101 and self.request.upgrade is None:
-                raise BadMessage("the app upgraded unasked")
-            return response, response_body(response, self.request.method)
-        except HeadTooLong as problem:
-            raise AppHeadTooLarge(str(problem)) from problem
-        except (PeerGone, BadMessage) as problem:
-            raise AppBrokeOff(str(problem)) from problem
-
-    async def _answer(self, app: Peer, response: Head, body: Body, sending: asyncio.Future[None]) -> bool:
-        keep = self.request.keeps_alive and not isinstance(body, BodyUntilClose)
-        fields = _passable(response.without(*(FRAMING if is_bodiless(response.status) else ())))
-        if not keep:
-            fields.append((b"Connection", b"close"))
-        await self.client.write(write_head(_status_line(response), fields))
-        await _pass_body(app, self.client, body)
-        self.broken = False
-        if not sending.done() or sending.exception() is not None:
-            # the app answered without reading all: the rest of the request is nobody's
-            sending.cancel()
-            await self.client.linger()
-            return False
-        self.app_reusable = response.keeps_alive and not isinstance(body, BodyUntilClose)
-        return keep
+    def _ask(self, app: Peer) -> None:
+        client = self._caller.peer
+        self._app = app
+        app.reader = self
+        app.fed_by(client)
+        client.fed_by(app)
+        client.resume()  # it may have been stopped while it had nobody to talk to
+        app.write(self._request_head())
+        if self._caller.held:
+            held = bytes(self._caller.held)
+            self._caller.held.clear()
+            self.heard(held)
 
     def _request_head(self) -> bytes:
-        upgrade = self.request.upgrade
+        upgrade = self._request.upgrade
         if upgrade is None:
-            fields = self.request.without(RUNTIME_HEADER)
+            lines = self._request.without(_NOT_FOR_THE_APP)
         else:
-            # without extensions the app's frames are plain, as the next hop expects them
-            fields = self.request.without(RUNTIME_HEADER, b"sec-websocket-extensions")
-            fields += [(b"Connection", b"Upgrade"), (b"Upgrade", upgrade)]
-        version = b"HTTP/1.1" if self.request.minor_version else b"HTTP/1.0"
-        return write_head(b" ".join((self.request.method, self._target, version)), fields)
+            lines = self._request.without(_NOT_FOR_A_HANDSHAKE)
+            lines += [b"Connection: Upgrade", b"Upgrade: " + upgrade]
+        version = b"HTTP/1.1" if self._request.minor_version else b"HTTP/1.0"
+        return write_head(b" ".join((self._request.method, self._target, version)), lines)
 
+    def heard(self, data: bytes) -> None:
+        if self._app is None or self._upload.complete:
+            self._caller.hold(data)
+            return
+        if self._caller.held:
+            data = bytes(self._caller.held) + data
+            self._caller.held.clear()
+        try:
+            used, body = self._upload.take(data)
+        except BadMessage as problem:
+            self._caller.lost(problem)  # the app must not take what it has for a request, and need not wait
+            return
+        if used < len(data):
+            self._caller.hold(data[used:])
+        if body:
+            self._app.write(body)
+        if self._upgrade and self._upload.complete:
+            self._switch(self._app)
 
-def _heard(sending: asyncio.Future[None]) -> None:
-    """How the upload ended is asked for only where it matters; asyncio would log the other cases as forgotten."""
-    if not sending.cancelled():
-        sending.exception()
+    def caller_ended(self) -> None:
+        self._caller.lost(ConnectionError("the client went away"))
+
+    def broken_off(self) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._app is not None:
+            self._app.abort()
+
+    # -- the way back ------------------------------------------------------------------------------------------
+
+    def received(self, data: bytes) -> None:
+        if self._body is None:
+            self._read_head(data)
+        else:
+            self._pass(b"", self._body, self._held + data if self._held else data)
+
+    def ended(self) -> None:
+        if self._body is None:
+            self._give_up(AppBrokeOff("the app closed the connection without an answer"))
+            return
+        try:
+            self._caller.peer.write(self._body.end_of_stream())
+        except BadMessage as problem:
+            self._caller.lost(problem)
+        else:
+            self._finish()
+
+    def lost(self, problem: Exception | None) -> None:
+        if self._body is None:
+            self._give_up(AppBrokeOff(str(problem)))
+        else:
+            self._caller.lost(problem)
+
+    def _read_head(self, data: bytes) -> None:
+        """Pass on informational answers; begin with the final one."""
+        while data and self._app is not None:  # None: given up
+            try:
+                head = self._head.take(data)
+                if head is None:
+                    return
+                response = parse_response(head)
+                body = response_body(response, self._request)
+                if response.status == 101 and self._request.upgrade is None:
+                    raise BadMessage("the app upgraded unasked")
+            except HeadTooLong as problem:
+                self._give_up(AppHeadTooLarge(str(problem)))
+                return
+            except BadMessage as problem:
+                self._give_up(AppBrokeOff(str(problem)))
+                return
+            data = self._head.rest
+            if response.status == 101:
+                self._agree(response, data)
+                return
+            if response.status >= 200:
+                self._begin(response, body, data)
+                return
+            self._inform(response)
+
+    def _inform(self, response: Head) -> None:
+        self._again = False
+        if self._request.minor_version:
+            self._caller.peer.write(write_head(_status_line(response), _passable(response, HOP_BY_HOP | FRAMING)))
+        self._informational += 1
+        if self._informational == MOST_INFORMATIONAL:
+            self._give_up(AppBrokeOff("too many informational answers"))
+
+    def _begin(self, response: Head, body: Body, data: bytes) -> None:
+        """Pass on the head of the final answer, with what is there of its body."""
+        endless = isinstance(body, BodyUntilClose)
+        in_chunks = isinstance(body, BodyUntilClose) and body.in_chunks
+        lines = _passable(response, HOP_BY_HOP | FRAMING if is_bodiless(response.status) else HOP_BY_HOP)
+        if in_chunks:
+            lines.append(b"Transfer-Encoding: chunked")
+        self._keep = self._request.keeps_alive and endless == in_chunks
+        if not self._keep:
+            lines.append(b"Connection: close")
+        self._reusable = response.keeps_alive and not endless
+        self._body = body
+        self._pass(write_head(_status_line(response), lines), body, data)
+
+    def _pass(self, head: bytes, body: Body, data: bytes) -> None:
+        try:
+            used, passed = body.take(data)
+        except BadMessage as problem:
+            self._caller.lost(problem)
+            return
+        self._held = data[used:]
+        if head or passed:
+            self._caller.peer.write(head + passed if head else passed)
+        if body.complete:
+            self._finish()
+
+    def _finish(self) -> None:
+        """The answer is complete."""
+        app = self._app
+        assert app is not None
+        if not self._upload.complete:
+            # the app answered without reading all: the rest of the request is nobody's
+            app.abort()
+            self._caller.linger()
+            return
+        if self._reusable and not self._held and not app.at_end and app.has_sent_all:
+            app.fed_by(None)
+            self._apps.keep(app)
+        else:
+            app.close()
+        self._caller.go_on(self._keep)
+
+    def _give_up(self, problem: NoAnswer) -> None:
+        """There is no answer; the client has seen none either."""
+        if self._app is not None:
+            self._app.abort()
+            self._app = None
+        if self._again and isinstance(problem, AppBrokeOff):
+            self._again = False  # nothing was lost: ask again on a new connection
+            self._head = HeadReader()
+            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+            return
+        logger.debug("no answer", extra={"action": "gateway_no_answer", "problem": str(problem)})
+        self._caller.say(self._request, 502, b"Bad Gateway", reason=problem.reason)
+
+    # -- upgrades ----------------------------------------------------------------------------------------------
+
+    def _agree(self, response: Head, data: bytes) -> None:
+        app = self._app
+        assert app is not None
+        self._again = False
+        self._caller.peer.write(write_head(_status_line(response), _upgrade_lines(response)))
+        self._upgrade, self._held = True, data
+        if self._upload.complete:
+            self._switch(app)
+        else:
+            app.pause()  # its new words come after the end of the old ones
+
+    def _switch(self, app: Peer) -> None:
+        streams = Upgraded(self._caller, app)
+        app.reader = streams
+        self._caller.turn_to(streams)
+        if self._held:
+            streams.received(self._held)
+        app.resume()
+        if self._caller.held:
+            streams.heard(bytes(self._caller.held))
+            self._caller.held.clear()
 
 
 def _status_line(response: Head) -> bytes:
     return b"HTTP/1.1 %d %s" % (response.status, response.reason)
 
 
-def _upgrade_fields(response: Head) -> list[tuple[bytes, bytes]]:
-    return _passable([(name, value) for name, value in response.fields if name.lower() not in FRAMING])
+def _passable(response: Head, dropped: frozenset[bytes]) -> list[bytes]:
+    """The lines for the client, without what only the gateway may say."""
+    own = [key for key in response.keys if key.startswith(OWN_PREFIX)]
+    return response.without(dropped.union(own) if own else dropped)
 
 
-def _passable(fields: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Without what only the gateway may say."""
-    return [(name, value) for name, value in fields if not name.lower().startswith(OWN_PREFIX)]
-
-
-async def _pass_body(source: Peer, sink: Peer, body: Body) -> None:
-    """Pass one body as it comes. Raises BadMessage or PeerGone when it breaks off."""
-    while not body.complete:
-        used, data = body.take(source.buffer) if source.buffer else (0, b"")
-        if used:
-            source.drop(used)
-            if data:
-                await sink.write(data)
-        elif not await source.fill():
-            body.end_of_stream()
-
-
-async def _join(client: Peer, app: Peer) -> bool:
-    """Two plain streams until both ends have closed; a break of one breaks the other. Whether both came to an end."""
-    ways = {asyncio.ensure_future(_stream(client, app)), asyncio.ensure_future(_stream(app, client))}
-    try:
-        done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        for way in done:
-            way.result()
-        _, pending = await asyncio.wait(ways, timeout=LINGER_SECONDS)
-        for way in ways - pending:
-            way.result()
-        return not pending
-    finally:
-        for way in ways:
-            way.cancel()
-
-
-async def _stream(source: Peer, sink: Peer) -> None:
-    while source.buffer or await source.fill():
-        await sink.write(source.take(len(source.buffer)))
-    sink.write_end()
+def _upgrade_lines(response: Head) -> list[bytes]:
+    pairs = zip(response.keys, response.lines, strict=True)
+    return [line for key, line in pairs if key not in FRAMING and not key.startswith(OWN_PREFIX)]

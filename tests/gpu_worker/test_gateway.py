@@ -186,14 +186,31 @@ def test_a_chunk_is_out_before_the_next_is_written(gateway: Gateway, app: Callab
         assert read_until(client, b"0\r\n\r\n").endswith(b"4\r\nlast\r\n0\r\n\r\n")
 
 
-def test_an_answer_without_length_ends_with_the_connection(gateway: Gateway, app: Callable[[Serve], App]) -> None:
+def test_an_answer_without_length_is_passed_on_in_chunks_so_that_its_end_is_told(
+    gateway: Gateway, app: Callable[[Serve], App]
+) -> None:
     def serve(connection: socket.socket) -> None:
         read_until(connection, b"\r\n\r\n")
         connection.sendall(b"HTTP/1.0 200 OK\r\n\r\nall")
 
     app(serve)
     with connect(gateway) as client:
-        client.sendall(request())
+        for _ in range(2):
+            client.sendall(request())
+            answer = read_until(client, b"0\r\n\r\n")
+            assert answer == b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nall\r\n0\r\n\r\n"
+
+
+def test_an_answer_without_length_ends_with_the_connection_for_who_knows_no_chunks(
+    gateway: Gateway, app: Callable[[Serve], App]
+) -> None:
+    def serve(connection: socket.socket) -> None:
+        read_until(connection, b"\r\n\r\n")
+        connection.sendall(b"HTTP/1.0 200 OK\r\n\r\nall")
+
+    app(serve)
+    with connect(gateway) as client:
+        client.sendall(request().replace(b" HTTP/1.1\r\n", b" HTTP/1.0\r\n"))
         assert read_all(client) == b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nall"
 
 
