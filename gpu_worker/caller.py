@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from gpu_worker.deadline import Deadline
-from gpu_worker.http_heads import BadMessage, Head, HeadReader, HeadTooLong, parse_request, write_head
+from gpu_worker.http_heads import BadMessage, HeadReader, HeadTooLong, Request, parse_request, write_head
 from gpu_worker.peer import HIGH_WATER_BYTES, Peer, Reader
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Caller(Reader):
     A conversation ends by one call of `say`, `go_on`, `linger`, `close` or `abort`.
     """
 
-    def __init__(self, answer: Callable[[Caller, Head], None], gone: Callable[[Caller], None]) -> None:
+    def __init__(self, answer: Callable[[Caller, Request], None], gone: Callable[[Caller], None]) -> None:
         """*answer* is asked to answer each request, *gone* is told when the connection has come to its end."""
         self.peer = Peer(self)
         self.held = bytearray()
@@ -118,17 +118,18 @@ class Caller(Reader):
         if len(self.held) > HIGH_WATER_BYTES:
             self.peer.pause()
 
-    def say(self, request: Head, status: int, phrase: bytes, *, body: bytes = b"", reason: bytes = b"refused") -> None:
+    def say(
+        self, request: Request, status: int, phrase: bytes, *, body: bytes = b"", reason: bytes = b"refused"
+    ) -> None:
         """An answer of our own. The connection ends where the request has a body that we do not want to read."""
-        has_body = request.is_framed
-        keep = request.keeps_alive and not has_body and request.upgrade is None
+        keep = request.keeps_alive and not request.is_framed and request.upgrade is None
         lines = [b"Content-Type: application/json"] if body else []
         lines += [b"Content-Length: %d" % len(body), b"Cache-Control: no-store", MADE_HERE + b": " + reason]
         if not keep:
             lines.append(b"Connection: close")
         shown = b"" if request.method == b"HEAD" else body
         self.peer.write(write_head(b"HTTP/1.1 %d %s" % (status, phrase), lines) + shown)
-        if has_body:
+        if request.is_framed:
             self.linger()
         else:
             self.go_on(keep)

@@ -25,7 +25,7 @@ from gpu_worker.app_connections import AppConnections
 from gpu_worker.caller import Caller
 from gpu_worker.credentials import Credential
 from gpu_worker.errors import ConfigError
-from gpu_worker.http_heads import Head
+from gpu_worker.http_heads import Request
 from gpu_worker.peer import Peer
 from gpu_worker.relay import RUNTIME_HEADER, Exchange
 
@@ -163,7 +163,7 @@ class Gateway:
             caller.abort()
         route.apps.close()
 
-    def _answer(self, caller: Caller, request: Head) -> None:
+    def _answer(self, caller: Caller, request: Request) -> None:
         target = request.target
         if target.startswith(b"/healthz"):
             self._health(caller, request)
@@ -177,7 +177,7 @@ class Gateway:
         caller.begin(exchange, route.callers)
         exchange.start()
 
-    def _health(self, caller: Caller, request: Head) -> None:
+    def _health(self, caller: Caller, request: Request) -> None:
         path, _, query = request.target.partition(b"?")
         nonce = parse_qs(query.decode("latin-1")).get("nonce", [""])[0]
         asked = path == b"/healthz" and request.method in (b"GET", b"HEAD") and 0 < len(nonce) <= LONGEST_NONCE
@@ -188,7 +188,7 @@ class Gateway:
         caller.say(request, 200, b"OK", body=json.dumps(proof).encode(), reason=b"health")
 
 
-def _may_enter(request: Head, route: _Route) -> bool:
+def _may_enter(request: Request, route: _Route) -> bool:
     tokens = request.values(RUNTIME_HEADER)
     if len(tokens) != 1:
         return False

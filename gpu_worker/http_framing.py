@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 
-from gpu_worker.http_heads import TEXT, BadMessage, Head, field_key
+from gpu_worker.http_heads import TEXT, BadMessage, Head, Request, Response, field_key
 
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?")
+_LENGTH = re.compile(rb"[0-9]{1,18}")
 _LAST_CHUNK = b"0\r\n\r\n"
 _LONGEST_CHUNK_LINE = 4096  # bytes, of a trailer too
 _MOST_TRAILERS = 100
@@ -139,12 +140,12 @@ class ChunkedBody(Body):
             self.complete = True
 
 
-def request_body(head: Head) -> Body:
+def request_body(head: Request) -> Body:
     body = _declared_body(head)
     return SizedBody(0) if body is None else body
 
 
-def response_body(head: Head, request: Head) -> Body:
+def response_body(head: Response, request: Request) -> Body:
     body = _declared_body(head)  # also where there can be none: contradictions are not passed on
     if request.method == b"HEAD" or is_bodiless(head.status):
         return SizedBody(0)
@@ -159,13 +160,10 @@ def is_bodiless(status: int) -> bool:
 def _declared_body(head: Head) -> Body | None:
     if not head.is_framed:
         return None
-    codings, lengths = head.values(b"transfer-encoding"), head.values(b"content-length")
-    if codings:
-        if lengths or len(codings) != 1 or codings[0].lower() != b"chunked" or not head.minor_version:
+    if head.codings:
+        if head.lengths or [coding.lower() for coding in head.codings] != [b"chunked"] or not head.minor_version:
             raise BadMessage("transfer coding")
         return ChunkedBody()
-    if not lengths:
-        return None
-    if len(lengths) != 1 or not re.fullmatch(rb"[0-9]{1,18}", lengths[0]):
+    if len(head.lengths) != 1 or _LENGTH.fullmatch(head.lengths[0]) is None:
         raise BadMessage("content length")
-    return SizedBody(int(lengths[0]))
+    return SizedBody(int(head.lengths[0]))

@@ -7,6 +7,7 @@ names and values is none. Otherwise byte for byte: a field passes as the line th
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+) ([^\x00-\x20\x7f]+) HTTP/1\.([01])")
@@ -80,94 +81,100 @@ class HeadReader:
 
 
 class Head:
-    """One message head. *lines* are its fields, in order and as they came; *keys* are their names in lower case.
+    """The fields of a message. *lines* are in order and as they came; *keys* are their names in lower case.
 
     Only what frames the body is written anew, so that no odd blank in it is read in two ways.
     """
 
-    __slots__ = ("_noted", "keys", "lines", "method", "minor_version", "reason", "status", "target")
+    __slots__ = ("codings", "connection", "is_framed", "keys", "lengths", "lines", "minor_version", "upgrades")
 
-    def __init__(
-        self,
-        lines: list[bytes],
-        minor_version: int,
-        *,
-        method: bytes = b"",
-        target: bytes = b"",
-        status: int = 0,
-        reason: bytes = b"",
-    ) -> None:
+    def __init__(self, lines: list[bytes], minor_version: int) -> None:
         """Raises BadMessage where *lines* are no fields; their characters were looked at before (`_lines`)."""
         self.minor_version = minor_version
-        self.method, self.target = method, target
-        self.status, self.reason = status, reason
         self.lines, self.keys = lines, _keys(lines)
-        self._noted: dict[bytes, list[bytes]] = {}
+        self.lengths: list[bytes] = []
+        self.codings: list[bytes] = []
+        self.upgrades: list[bytes] = []
+        self.connection: frozenset[bytes] = frozenset()
+        """The words of Connection, in lower case."""
+        self.is_framed = False
+        """Whether it says anything of a body."""
         if not _NOTED.isdisjoint(self.keys):
             self._note()
 
     def _note(self) -> None:
         for at, key in enumerate(self.keys):
-            if key in _NOTED:
-                name, _, value = self.lines[at].partition(b":")
-                value = value.strip(b" \t")
-                self._noted.setdefault(key, []).append(value)
-                if key in FRAMING:
-                    self.lines[at] = name + b": " + value
+            if key not in _NOTED:
+                continue
+            name, _, value = self.lines[at].partition(b":")
+            value = value.strip(b" \t")
+            if key == b"connection":
+                self.connection |= _words(value)
+            elif key == b"upgrade":
+                self.upgrades.append(value)
+            else:
+                self.is_framed = True
+                self.lines[at] = name + b": " + value
+                (self.lengths if key == b"content-length" else self.codings).append(value)
 
     def values(self, name: bytes) -> list[bytes]:
-        if name in _NOTED:
-            return self._noted.get(name, [])
+        """All values of a field."""
         if name not in self.keys:
             return []
         pairs = zip(self.keys, self.lines, strict=True)
         return [line[len(name) + 1 :].strip(b" \t") for key, line in pairs if key == name]
 
-    def tokens(self, name: bytes) -> set[bytes]:
-        return {token.strip().lower() for value in self.values(name) for token in value.split(b",") if token.strip()}
-
-    def without(self, dropped: frozenset[bytes]) -> list[bytes]:
-        """The lines for the next hop: none of *dropped*, none named in Connection."""
-        if b"connection" in self._noted:
-            dropped |= self.tokens(b"connection") - FRAMING  # naming these there must not unframe a body
-        if dropped.isdisjoint(self.keys):
-            return self.lines.copy()
-        return [line for key, line in zip(self.keys, self.lines, strict=True) if key not in dropped]
-
-    @property
-    def is_framed(self) -> bool:
-        """Whether it says anything of a body."""
-        return not FRAMING.isdisjoint(self._noted)
+    def without(self, dropped: frozenset[bytes], prefix: bytes | None = None) -> list[bytes]:
+        """The lines for the next hop: none of *dropped*, none named in Connection, none that begins with *prefix*."""
+        if self.connection:
+            dropped |= self.connection - FRAMING  # naming these there must not unframe a body
+        pairs = zip(self.keys, self.lines, strict=True)
+        if prefix is None:
+            return [line for key, line in pairs if key not in dropped]
+        return [line for key, line in pairs if key not in dropped and not key.startswith(prefix)]
 
     @property
     def upgrade(self) -> bytes | None:
         """The protocol asked for, None when the connection stays HTTP."""
-        if b"upgrade" not in self._noted or b"upgrade" not in self.tokens(b"connection"):
-            return None
-        return self._noted[b"upgrade"][0]
+        return self.upgrades[0] if self.upgrades and b"upgrade" in self.connection else None
 
     @property
     def keeps_alive(self) -> bool:
-        if b"connection" not in self._noted:
-            return self.minor_version > 0
-        tokens = self.tokens(b"connection")
-        return b"close" not in tokens if self.minor_version else b"keep-alive" in tokens
+        return b"close" not in self.connection if self.minor_version else b"keep-alive" in self.connection
 
 
-def parse_request(data: bytes) -> Head:
+class Request(Head):
+    __slots__ = ("method", "target")
+
+    def __init__(self, lines: list[bytes], minor_version: int, method: bytes, target: bytes) -> None:
+        super().__init__(lines, minor_version)
+        self.method, self.target = method, target
+
+
+class Response(Head):
+    __slots__ = ("reason", "status")
+
+    def __init__(self, lines: list[bytes], minor_version: int, status: int, reason: bytes) -> None:
+        super().__init__(lines, minor_version)
+        self.status, self.reason = status, reason
+
+
+def parse_request(data: bytes) -> Request:
+    """Raises BadMessage."""
     first, lines = _lines(data)
     match = _REQUEST_LINE.fullmatch(first)
     if match is None:
         raise BadMessage("request line")
-    return Head(lines, int(match[3]), method=match[1], target=match[2])
+    return Request(lines, int(match[3]), match[1], match[2])
 
 
-def parse_response(data: bytes) -> Head:
+def parse_response(data: bytes) -> Response:
+    """Raises BadMessage."""
     first, lines = _lines(data)
     match = _STATUS_LINE.fullmatch(first)
     if match is None:
         raise BadMessage("status line")
-    return Head(lines, int(match[1]), status=int(match[2]), reason=match[3] or b"")
+    return Response(lines, int(match[1]), int(match[2]), match[3] or b"")
 
 
 def _lines(data: bytes) -> tuple[bytes, list[bytes]]:
@@ -177,6 +184,11 @@ def _lines(data: bytes) -> tuple[bytes, list[bytes]]:
     if len(data.translate(None, TEXT)) != 2 * (len(lines) + 1):
         raise BadMessage("a head that is not text")
     return lines[0], lines[1:]
+
+
+@lru_cache(maxsize=64)
+def _words(value: bytes) -> frozenset[bytes]:
+    return frozenset(word.strip(b" \t").lower() for word in value.split(b",")) - {b""}
 
 
 def _keys(lines: list[bytes]) -> list[bytes]:

@@ -21,9 +21,10 @@ from gpu_worker.http_heads import (
     FRAMING,
     HOP_BY_HOP,
     BadMessage,
-    Head,
     HeadReader,
     HeadTooLong,
+    Request,
+    Response,
     parse_response,
     write_head,
 )
@@ -38,6 +39,7 @@ OWN_PREFIX = b"x-openface-"
 _NOT_FOR_THE_APP = HOP_BY_HOP | {RUNTIME_HEADER}
 # Without extensions the app's frames are plain, as the next hop expects them.
 _NOT_FOR_A_HANDSHAKE = _NOT_FOR_THE_APP | {b"sec-websocket-extensions"}
+_NOT_WITHOUT_BODY = HOP_BY_HOP | FRAMING
 _REPEATABLE = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 
 
@@ -49,7 +51,7 @@ class Exchange(Reader, Conversation):
         "_request", "_reusable", "_target", "_upgrade", "_upload",
     )  # fmt: skip
 
-    def __init__(self, caller: Caller, request: Head, target: bytes, apps: AppConnections) -> None:
+    def __init__(self, caller: Caller, request: Request, target: bytes, apps: AppConnections) -> None:
         """Raises BadMessage for a request of doubtful length, for which no connection is made."""
         self._caller, self._request, self._target, self._apps = caller, request, target, apps
         self._upload = request_body(request)
@@ -184,19 +186,19 @@ class Exchange(Reader, Conversation):
                 return
             self._inform(response)
 
-    def _inform(self, response: Head) -> None:
+    def _inform(self, response: Response) -> None:
         self._again = False
         if self._request.minor_version:
-            self._caller.peer.write(write_head(_status_line(response), _passable(response, HOP_BY_HOP | FRAMING)))
+            self._caller.peer.write(write_head(_status_line(response), response.without(_NOT_WITHOUT_BODY, OWN_PREFIX)))
         self._informational += 1
         if self._informational == MOST_INFORMATIONAL:
             self._give_up(AppBrokeOff("too many informational answers"))
 
-    def _begin(self, response: Head, body: Body, data: bytes) -> None:
+    def _begin(self, response: Response, body: Body, data: bytes) -> None:
         """Pass on the head of the final answer, with what is there of its body."""
         endless = isinstance(body, BodyUntilClose)
         in_chunks = isinstance(body, BodyUntilClose) and body.in_chunks
-        lines = _passable(response, HOP_BY_HOP | FRAMING if is_bodiless(response.status) else HOP_BY_HOP)
+        lines = response.without(_NOT_WITHOUT_BODY if is_bodiless(response.status) else HOP_BY_HOP, OWN_PREFIX)
         if in_chunks:
             lines.append(b"Transfer-Encoding: chunked")
         self._keep = self._request.keeps_alive and endless == in_chunks
@@ -249,7 +251,7 @@ class Exchange(Reader, Conversation):
 
     # -- upgrades ----------------------------------------------------------------------------------------------
 
-    def _agree(self, response: Head, data: bytes) -> None:
+    def _agree(self, response: Response, data: bytes) -> None:
         app = self._app
         assert app is not None
         self._again = False
@@ -272,16 +274,11 @@ class Exchange(Reader, Conversation):
             self._caller.held.clear()
 
 
-def _status_line(response: Head) -> bytes:
+def _status_line(response: Response) -> bytes:
     return b"HTTP/1.1 %d %s" % (response.status, response.reason)
 
 
-def _passable(response: Head, dropped: frozenset[bytes]) -> list[bytes]:
-    """The lines for the client, without what only the gateway may say."""
-    own = [key for key in response.keys if key.startswith(OWN_PREFIX)]
-    return response.without(dropped.union(own) if own else dropped)
-
-
-def _upgrade_lines(response: Head) -> list[bytes]:
+def _upgrade_lines(response: Response) -> list[bytes]:
+    """With what it says of the connection, which is ours now."""
     pairs = zip(response.keys, response.lines, strict=True)
     return [line for key, line in pairs if key not in FRAMING and not key.startswith(OWN_PREFIX)]
