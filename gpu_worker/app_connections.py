@@ -40,8 +40,9 @@ class AppHeadTooLarge(NoAnswer):
 class AppConnections:
     """Made in any thread, used in one event loop."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self.address = (host, port)
+    def __init__(self, address: tuple[str, int], inbox: memoryview) -> None:
+        self.address = address
+        self._inbox = inbox
         self._idle: dict[Peer, float] = {}  # until when, the oldest first
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
@@ -51,7 +52,7 @@ class AppConnections:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                _, peer = await loop.create_connection(lambda: Peer(NOBODY), *self.address)
+                _, peer = await loop.create_connection(lambda: Peer(NOBODY, self._inbox), *self.address)
         except (OSError, TimeoutError) as problem:
             raise AppUnreachable(str(problem)) from problem
         return peer

@@ -42,9 +42,11 @@ class Caller(Reader):
     A conversation ends by one call of `say`, `go_on`, `linger`, `close` or `abort`.
     """
 
-    def __init__(self, answer: Callable[[Caller, Request], None], gone: Callable[[Caller], None]) -> None:
+    def __init__(
+        self, answer: Callable[[Caller, Request], None], gone: Callable[[Caller], None], inbox: memoryview
+    ) -> None:
         """*answer* is asked to answer each request, *gone* is told when the connection has come to its end."""
-        self.peer = Peer(self)
+        self.peer = Peer(self, inbox)
         self.held = bytearray()
         """What the conversation has heard and could not use yet; more than a little keeps us from reading on."""
         self._answer, self._gone = answer, gone

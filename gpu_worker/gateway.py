@@ -26,7 +26,7 @@ from gpu_worker.caller import Caller
 from gpu_worker.credentials import Credential
 from gpu_worker.errors import ConfigError
 from gpu_worker.http_heads import Request
-from gpu_worker.peer import Peer
+from gpu_worker.peer import INBOX_BYTES, Peer
 from gpu_worker.relay import RUNTIME_HEADER, Exchange
 
 logger = logging.getLogger(__name__)
@@ -52,11 +52,12 @@ class Gateway:
         self._host, self._wanted_port = host, port
         self._credential: Credential | None = None
         self._routes: dict[bytes, _Route] = {}  # by the lease's id
-        self._loop = _new_loop()
+        self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="gateway", daemon=True)
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._callers: set[Caller] = set()
+        self._inbox = memoryview(bytearray(INBOX_BYTES))
         self.port = port
         """Where we listen, or will; 0 only before `start`."""
         self.trouble: str | None = None
@@ -97,7 +98,7 @@ class Gateway:
         present = self._routes.get(lease.encode())
         if present is None or present.apps.address != address:
             self.close(lease)
-            self._routes[lease.encode()] = _Route(AppConnections(*address), runtime_token_sha256)
+            self._routes[lease.encode()] = _Route(AppConnections(address, self._inbox), runtime_token_sha256)
         else:
             present.runtime_token_sha256 = runtime_token_sha256
 
@@ -154,7 +155,7 @@ class Gateway:
         await asyncio.sleep(0.01)  # so that what was closed is told to the transports, in the loop's next turns
 
     def _caller(self) -> Peer:
-        caller = Caller(self._answer, self._callers.discard)
+        caller = Caller(self._answer, self._callers.discard, self._inbox)
         self._callers.add(caller)
         return caller.peer
 
@@ -193,12 +194,3 @@ def _may_enter(request: Request, route: _Route) -> bool:
     if len(tokens) != 1:
         return False
     return hmac.compare_digest(hashlib.sha256(tokens[0]).hexdigest(), route.runtime_token_sha256)
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where it is installed: half the cost. What it runs on says nothing else about the gateway."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()

@@ -69,7 +69,6 @@ class HeadReader:
         held += data
         while held.startswith(b"\r\n"):
             del held[:2]  # RFC 9112 §2.2: an empty line before a request is ignored
-            searched = 0
         end = held.find(b"\r\n\r\n", searched)
         if 0 <= end <= LONGEST_HEAD_BYTES:
             head, self.rest = bytes(held[: end + 4]), bytes(held[end + 4 :])

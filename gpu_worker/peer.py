@@ -12,6 +12,7 @@ import socket
 from typing import cast
 
 HIGH_WATER_BYTES = 256 * 1024
+INBOX_BYTES = 256 * 1024
 _RESET_AT_CLOSE = b"\x01\0\0\0\0\0\0\0"  # struct linger: on, 0 s
 
 logger = logging.getLogger(__name__)
@@ -35,12 +36,17 @@ class Reader:
 NOBODY = Reader()
 
 
-class Peer(asyncio.Protocol):
-    """The other side of one connection."""
+class Peer(asyncio.BufferedProtocol):
+    """The other side of one connection.
 
-    __slots__ = ("_full", "_over", "_reading", "_transport", "at_end", "feeder", "reader")
+    What arrives lands in the *inbox* first, which all connections of one event loop share: for each a buffer of its own
+    would have to be there before anybody knows how little comes.
+    """
 
-    def __init__(self, reader: Reader) -> None:
+    __slots__ = ("_full", "_inbox", "_over", "_reading", "_transport", "at_end", "feeder", "reader")
+
+    def __init__(self, reader: Reader, inbox: memoryview) -> None:
+        self._inbox = inbox
         self.reader = reader
         self.feeder: Peer | None = None
         """Whose bytes are written here; not read while this connection is full."""
@@ -59,9 +65,12 @@ class Peer(asyncio.Protocol):
         sock: socket.socket = transport.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a vanished host must not hold us for ever
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._inbox
+
+    def buffer_updated(self, nbytes: int) -> None:
         try:
-            self.reader.received(data)
+            self.reader.received(bytes(self._inbox[:nbytes]))
         except Exception:
             self._failed()
 
@@ -74,8 +83,10 @@ class Peer(asyncio.Protocol):
         return True  # we may still have something to say
 
     def connection_lost(self, problem: Exception | None) -> None:
-        self.at_end = self._over = True
-        reader, self.reader = self.reader, NOBODY
+        self.at_end = True
+        self._transport = None  # its descriptor may be another connection's from now on
+        reader = self.reader
+        self._leave()
         reader.lost(problem)
 
     def pause_writing(self) -> None:
@@ -105,10 +116,10 @@ class Peer(asyncio.Protocol):
     @property
     def has_sent_all(self) -> bool:
         """Whether all that was written is in the system's hands."""
-        return self._over or self._transport is None or self._transport.get_write_buffer_size() == 0
+        return self._transport is None or self._transport.get_write_buffer_size() == 0
 
     def write(self, data: bytes) -> None:
-        """Hand *data* on; nothing happens where the connection is gone, which its reader is told or knows."""
+        """Hand *data* on; nothing happens where the connection is over, which its reader is told or knows."""
         if not self._over and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
@@ -126,11 +137,13 @@ class Peer(asyncio.Protocol):
             feeder.pause()
 
     def pause(self) -> None:
+        """Read nothing for now."""
         if self._reading and not self._over and self._transport is not None:
             self._reading = False
             self._transport.pause_reading()
 
     def resume(self) -> None:
+        """Read on."""
         if not self._reading and not self._over and self._transport is not None:
             self._reading = True
             self._transport.resume_reading()
@@ -146,12 +159,11 @@ class Peer(asyncio.Protocol):
         self._leave()
         if self._transport is not None:
             sock: socket.socket = self._transport.get_extra_info("socket")
-            if sock.fileno() >= 0:
-                # a reset, not an orderly end: a reader until the end of the stream could not tell otherwise
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
+            # a reset, not an orderly end: a reader until the end of the stream could not tell otherwise
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
             self._transport.abort()
 
     def _leave(self) -> None:
-        self.fed_by(None)
-        self.reader = NOBODY
         self._over = True
+        self.reader = NOBODY
+        self.fed_by(None)

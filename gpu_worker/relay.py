@@ -48,7 +48,7 @@ class Exchange(Reader, Conversation):
 
     __slots__ = (
         "_again", "_app", "_apps", "_body", "_caller", "_connecting", "_head", "_held", "_informational", "_keep",
-        "_request", "_reusable", "_target", "_upgrade", "_upload",
+        "_request", "_reusable", "_target", "_upload",
     )  # fmt: skip
 
     def __init__(self, caller: Caller, request: Request, target: bytes, apps: AppConnections) -> None:
@@ -62,7 +62,6 @@ class Exchange(Reader, Conversation):
         self._informational = 0
         self._body: Body | None = None  # of the answer; None before its head
         self._held = b""  # of the app's words, what makes no sense without more
-        self._upgrade = False  # the app has agreed
         self._keep = self._reusable = False
 
     # -- the way to the app ------------------------------------------------------------------------------------
@@ -79,14 +78,21 @@ class Exchange(Reader, Conversation):
     async def _connect(self) -> None:
         try:
             app = await self._apps.connect()
-        except AppUnreachable as problem:
-            self._give_up(problem)
-        else:
+            self._connecting = None
             self._ask(app)
+        except AppUnreachable as problem:
+            self._connecting = None
+            self._give_up(problem)
+        except Exception:
+            logger.exception("gateway failed", extra={"action": "gateway_failed"})  # as in peer.py
+            self._caller.abort()
 
     def _ask(self, app: Peer) -> None:
         client = self._caller.peer
         self._app = app
+        if app.at_end:  # before anybody heard it
+            self._give_up(AppBrokeOff("the app closed the connection at once"))
+            return
         app.reader = self
         app.fed_by(client)
         client.fed_by(app)
@@ -123,8 +129,6 @@ class Exchange(Reader, Conversation):
             self._caller.hold(data[used:])
         if body:
             self._app.write(body)
-        if self._upgrade and self._upload.complete:
-            self._switch(self._app)
 
     def caller_ended(self) -> None:
         self._caller.lost(ConnectionError("the client went away"))
@@ -169,8 +173,8 @@ class Exchange(Reader, Conversation):
                     return
                 response = parse_response(head)
                 body = response_body(response, self._request)
-                if response.status == 101 and self._request.upgrade is None:
-                    raise BadMessage("the app upgraded unasked")
+                if response.status == 101 and (self._request.upgrade is None or not self._upload.complete):
+                    raise BadMessage("the app upgraded unasked, or in the middle of a request")
             except HeadTooLong as problem:
                 self._give_up(AppHeadTooLarge(str(problem)))
                 return
@@ -179,7 +183,7 @@ class Exchange(Reader, Conversation):
                 return
             data = self._head.rest
             if response.status == 101:
-                self._agree(response, data)
+                self._upgrade(self._app, response, data)
                 return
             if response.status >= 200:
                 self._begin(response, body, data)
@@ -249,29 +253,16 @@ class Exchange(Reader, Conversation):
         logger.debug("no answer", extra={"action": "gateway_no_answer", "problem": str(problem)})
         self._caller.say(self._request, 502, b"Bad Gateway", reason=problem.reason)
 
-    # -- upgrades ----------------------------------------------------------------------------------------------
-
-    def _agree(self, response: Response, data: bytes) -> None:
-        app = self._app
-        assert app is not None
-        self._again = False
-        self._caller.peer.write(write_head(_status_line(response), _upgrade_lines(response)))
-        self._upgrade, self._held = True, data
-        if self._upload.complete:
-            self._switch(app)
-        else:
-            app.pause()  # its new words come after the end of the old ones
-
-    def _switch(self, app: Peer) -> None:
+    def _upgrade(self, app: Peer, response: Response, data: bytes) -> None:
+        """From now on both say what they like; *data* is what the app has said already."""
+        self._caller.peer.write(write_head(_status_line(response), _upgrade_lines(response)) + data)
         streams = Upgraded(self._caller, app)
         app.reader = streams
         self._caller.turn_to(streams)
-        if self._held:
-            streams.received(self._held)
-        app.resume()
         if self._caller.held:
             streams.heard(bytes(self._caller.held))
             self._caller.held.clear()
+            self._caller.peer.resume()
 
 
 def _status_line(response: Response) -> bytes:
