@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from runtime_proxy import pages
+from runtime_proxy import addresses, escaping, pages
 from runtime_proxy.access import ANYBODY
 from runtime_proxy.arrival import edge_of, first
 from runtime_proxy.asked import Asked
@@ -98,13 +98,21 @@ async def _connect(here: Plane, way: Passage, edge: Edge, browser: BrowserSocket
 async def _enter(here: Plane, scope: Scope) -> Passage | Answer:
     headers = scope["headers"]
     asked = Asked("GET", headers, websocket=True)
+    path = scope["raw_path"]
     try:
         visitor = await here.visitor(headers)
+        if (
+            addresses.parse(path) is None
+        ):  # its client follows no redirect, so it is served as if it had kept its prefix
+            prefix = await escaping.told_by_host(here, headers)
+            if prefix is not None:
+                here.escapes.note(prefix, path)
+                path = prefix + path
     except OUTAGES:
         return pages.overloaded(asked)
     return await enter(
         here,
-        scope["raw_path"],
+        path,
         scope["query_string"],
         visitor,
         asked,

@@ -7,10 +7,14 @@ from collections.abc import Callable
 import pytest
 from django.contrib.auth.models import User
 from pytest_django import Settings
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from jobs.models import Job
+from runtime_proxy.browser_socket import accept_key
 from spaces.origin import runtime_origin
 from tests.runtime_proxy.data_plane import DataPlane
+from tests.runtime_proxy.upstreams import Asked, Upstream
 
 RunSpace = Callable[..., Job]
 
@@ -78,3 +82,31 @@ class TestAHostPerSpace:
 
         assert data_plane.get("/", Host=host).status == 404
         assert data_plane.get("/", Host=host, Cookie=signed_in(owner)).one("location") == "/run/alice/app/"
+
+    def test_a_websocket_that_left_its_prefix_is_served_there(
+        self, data_plane: DataPlane, run_space: RunSpace, upstream: Upstream
+    ):
+        host = runtime_origin(run_space().space).removeprefix("http://")
+
+        async def open_one(asked: Asked) -> None:
+            key = asked.one(b"sec-websocket-key")
+            assert key is not None
+            await asked.answer(
+                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                b"Sec-WebSocket-Accept: %b\r\n\r\n\x81\x05hello\x88\x02\x03\xe8" % accept_key(key)
+            )
+            await asked.reader.read()
+
+        upstream.handler = open_one
+
+        with connect(f"ws://{host}/queue/join?x=1", sock=data_plane.connect(), proxy=None, compression=None) as socket:
+            assert socket.recv(timeout=10) == "hello"
+        assert upstream.seen[0].target == b"/queue/join?x=1"
+
+    def test_a_websocket_of_a_private_space_does_not_show_by_its_host(self, data_plane: DataPlane, run_space: RunSpace):
+        host = runtime_origin(run_space(visibility="private").space).removeprefix("http://")
+
+        with pytest.raises(InvalidStatus) as refusal:
+            connect(f"ws://{host}/queue/join", sock=data_plane.connect(), proxy=None)
+
+        assert refusal.value.response.status_code == 404
