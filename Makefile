@@ -1,5 +1,5 @@
 # Two commands matter: `make demo` and `make test`. Both set up what they need in .venv, from hash-locked requirements.
-.PHONY: help demo test chaos bench lint format lock clean
+.PHONY: help demo test test-apps chaos bench lint format lock clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -8,6 +8,7 @@ RUN := PATH="/usr/bin:$$PATH" $(VENV)/bin/python
 help:
 	@echo 'make demo           run OpenFace on this machine and look at it (CHECK=1: check it unattended; PORT_BASE=8090)'
 	@echo 'make test           style, types, import rules, migrations, all tests (SUITES="jobs workers": only these)'
+	@echo 'make test-apps      real applications behind /run, in a real browser: fetches about 3 GB from PyPI and npm, once'
 	@echo 'make chaos          schedules of faults, as many as you like (N=1000; SEED=7 makes the same again; HTTP=1);'
 	@echo '                    KILLS=100: kill -9 of a worker as often, with a real container engine'
 	@echo 'make bench          measure, one JSON object per line, also in bench.json'
@@ -18,6 +19,12 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-test
 	@$(RUN) scripts/run_tests.py $(SUITES)
+
+test-apps: $(VENV)/.installed-test
+	@echo 'fetches into .venv-apps, once: Gradio 4, 5 and 6, Streamlit, JupyterLab, FastAPI, NiceGUI, Panel, Dash and aiohttp from PyPI;'
+	@echo 'Express, socket.io and Vite from npm, which has to be installed'
+	@command -v npm >/dev/null || { echo 'npm is not installed (apt-get install npm)'; exit 1; }
+	@OPENFACE_TEST_INDEX=1 OPENFACE_REQUIRE=docker,browser $(RUN) -m pytest tests/apps -v $(if $(APP),-k $(APP))
 
 chaos: $(VENV)/.installed-test
 	@$(if $(KILLS),$(RUN) -m tests.gpu_worker.kills --rounds $(KILLS) $(if $(SEED),--seed $(SEED)),$(RUN) -m tests.chaos \
@@ -61,6 +68,6 @@ lock: $(VENV)/.installed-test
 	@$(UV) pyproject.toml --extra worker -c requirements/test.txt -o requirements/worker.txt
 
 clean:
-	@rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache bench.json
+	@rm -rf $(VENV) .venv-apps build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache bench.json
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@if [ -d .openface ]; then echo 'kept .openface: it holds your keys, database and repositories (make demo used them)'; fi

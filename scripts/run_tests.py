@@ -40,6 +40,7 @@ SUITE_BUDGETS = {
     "openface": 120,
     "browser": 240,
     "e2e": 420,
+    "apps": 150,
     "chaos": 420,
 }
 OTHER_BUDGET = 120

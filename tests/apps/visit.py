@@ -1,0 +1,75 @@
+"""One visit to one Space: from its page in the portal into the app, with a note of every request that went astray."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from playwright.sync_api import BrowserContext, FilePayload, FrameLocator, Page, Response, WebSocket, expect
+
+from tests.e2e.world import World
+
+INSTALL_SECONDS = 500  # a guard against hanging: fetching hundreds of MB on a slow line
+
+
+def text_file(text: str) -> FilePayload:
+    """A file for an upload."""
+    return {"name": "words.txt", "mimeType": "text/plain", "buffer": text.encode()}
+
+
+class Visit:
+    """`app` is what the visitor sees of the app: locators work in it as in a page."""
+
+    app: FrameLocator | Page
+
+    def __init__(self, world: World, visitor: BrowserContext, space: str, *, in_frame: bool) -> None:
+        self._world, self._visitor, self._in_frame = world, visitor, in_frame
+        self.space, self.prefix = space, f"/run/{space}"
+        self.address = world.data + self.prefix
+        self.escaped: set[str] = set()
+        """Paths that were asked for outside the prefix, and came back below it by their Referer."""
+        self.failed: set[str] = set()
+        """Answers of 400 and above: status and path."""
+        self.sockets: list[str] = []
+        """Paths of the WebSockets that were opened."""
+        visitor.on("response", self._note)
+        self.page = visitor.new_page()
+        self.page.on("websocket", self._note_socket)
+
+    def start(self, repository: Path, worker: str) -> None:
+        """Import it as a Space, press Start, and wait until its frame is there."""
+        topics = "space,cpu"
+        self._world.manage("import_space", str(repository), self.space, "--topics", topics, "--visibility", "private")
+        self._world.manage("placement", self.space, "worker", worker)
+        self.page.goto(f"/spaces/{self.space}/")
+        self.page.get_by_role("button", name="Start", exact=True).click()
+        self._world.wait_for_state(self.space, "running", "failed", seconds=INSTALL_SECONDS)
+        assert self._world.state(self.space) == "running", self._world.history(self.space)
+        expect(self.page.locator("iframe")).to_be_visible()
+        if self._in_frame:
+            self.app = self.page.frame_locator("iframe")
+        else:
+            with self._visitor.expect_page() as opened:
+                self.page.get_by_role("link", name="Open in own tab").click()
+            self.app = opened.value
+            self.app.on("websocket", self._note_socket)
+
+    def stop(self) -> None:
+        self.page.close()
+        portal = self._world.portal("owner")
+        if self._world.state(self.space) in ("running", "starting", "building"):
+            portal.act(self.space, "stop")
+            self._world.wait_for_state(self.space, "completed", "cancelled")
+
+    def _note(self, response: Response) -> None:
+        address = urlsplit(response.url)
+        if f"{address.scheme}://{address.netloc}" != self._world.data or address.path.endswith("favicon.ico"):
+            return
+        if response.status == 307 and not address.path.startswith("/run"):
+            self.escaped.add(address.path)
+        elif response.status >= 400:
+            self.failed.add(f"{response.status} {address.path}")
+
+    def _note_socket(self, socket: WebSocket) -> None:
+        if socket.url.startswith(self._world.data.replace("http", "ws", 1)):
+            self.sockets.append(urlsplit(socket.url).path)
