@@ -37,4 +37,5 @@ def test_gradio_greets_streams_and_takes_a_file(open_app: OpenApp, tmp_path: Pat
     expect(app.get_by_label("Backwards")).to_have_value("らくさ")
 
     assert visit.failed == set()
-    assert visit.escaped == set()
+    # Gradio 4 asks for one style at the root, and gets it all the same.
+    assert [path.partition("-")[0] for path in visit.escaped] == (["/assets/index"] if major == 4 else [])
