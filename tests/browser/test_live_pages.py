@@ -63,6 +63,27 @@ def test_start_becomes_the_running_app_without_a_reload(visitor: BrowserContext,
     assert page.evaluate("window.sameDocument") is True
 
 
+def test_a_change_during_the_fetch_of_the_one_before_is_not_lost(
+    visitor: BrowserContext, space: Space, worker: Worker
+) -> None:
+    page = visitor.new_page()
+    sign_in(page)
+    page.get_by_role("button", name="Start").click()
+    expect(page.get_by_role("heading", name="1st in line")).to_be_visible()
+    held: list[Route] = []
+    page.route("**/?part=stage", lambda route: held.append(route), times=1)
+    attempt = runs.claim(worker)
+    while not held:
+        page.wait_for_timeout(20)  # lets the browser speak
+    taken = held[0].fetch()
+
+    attempt.report("building").report("starting").report("running")
+    expect(page.locator(".head .badge")).to_have_text("CPU · Running")  # the page has heard of it
+    held[0].fulfill(response=taken)
+
+    expect(page.locator("iframe")).to_be_visible()
+
+
 def test_a_frame_is_not_loaded_again_while_it_runs(visitor: BrowserContext, space: Space, worker: Worker) -> None:
     job = runs.submit(space)
     runs.claim(worker).to_running()
