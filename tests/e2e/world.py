@@ -95,9 +95,9 @@ class Portal:
         """Post an empty form with this session's token."""
         return self.send(self.prepare(path))
 
-    def prepare(self, path: str) -> requests.PreparedRequest:
+    def prepare(self, path: str, **fields: str) -> requests.PreparedRequest:
         """A form that is filled in and not sent yet."""
-        data = {"csrfmiddlewaretoken": _token(self.get("/login/").text)}
+        data = {"csrfmiddlewaretoken": _token(self.get("/login/").text), **fields}
         headers = {"Referer": self.world.web + "/"}
         return self.session.prepare_request(requests.Request("POST", self.world.web + path, headers, data=data))
 
