@@ -5,6 +5,7 @@ Everything is decided here before a byte is forwarded.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
@@ -83,14 +84,16 @@ async def enter(
     return Passage(visitor, admission, route, path + b"?" if bare_query else path)
 
 
-async def still_admitted(plane: Plane, passage: Passage, visitor: Visitor) -> bool:
+async def still_admitted(plane: Plane, passage: Passage, who: Callable[[], Awaitable[Visitor]]) -> bool:
     """Whether a long stream may go on: the visitor may still see the Space, and it still runs where it ran.
 
-    While our own database is away nothing is cut: it says nothing about the app.
+    `who` says who asks now; who came in as nobody stays nobody. While our own database is away nothing is cut: it says
+    nothing about the app.
     """
-    if visitor.refused:
-        return False
     try:
+        visitor = ANYBODY if passage.visitor.is_anonymous else await who()
+        if visitor.refused:
+            return False
         admission = await plane.admit(visitor, passage.admission.owner, passage.admission.name)
         if admission is None or admission.space_id != passage.admission.space_id:
             return False

@@ -112,7 +112,7 @@ async def _relay(here: Plane, passage: Passage, edge: Edge, scope: Scope, receiv
     upload = _upload(headers, receive)
 
     async def may_stay() -> bool:
-        return await still_admitted(here, passage, await here.visitor(headers))
+        return await still_admitted(here, passage, lambda: here.visitor(headers))
 
     watch = Watch(here.rounds, receive, upload, may_stay)
     try:

@@ -116,7 +116,7 @@ async def _serve(here: Plane, scope: Scope, browser: _Browser, send: Send) -> No
     accepted = to_browser(said, mount=upstream.mount, edge=edge, cookies=here.cookies, status=101)
 
     async def may_stay() -> bool:
-        return await still_admitted(here, way, await here.portal_visitor(headers))
+        return await still_admitted(here, way, lambda: here.portal_visitor(headers))
 
     try:
         await send({"type": "websocket.accept", "subprotocol": connection.subprotocol, "headers": accepted})

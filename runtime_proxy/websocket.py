@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from runtime_proxy import addresses, escaping, pages
-from runtime_proxy.access import ANYBODY
 from runtime_proxy.arrival import edge_of, first
 from runtime_proxy.asked import Asked
 from runtime_proxy.browser_socket import EXTENSION, BrowserSocket, accept_key
@@ -84,8 +83,7 @@ async def _connect(here: Plane, way: Passage, edge: Edge, browser: BrowserSocket
         return
 
     async def may_stay() -> bool:
-        visitor = await here.visitor(headers)
-        return await still_admitted(here, way, ANYBODY if way.visitor.is_anonymous else visitor)
+        return await still_admitted(here, way, lambda: here.visitor(headers))
 
     try:
         relay = browser.accept([*accepted, *passed], app.transport, app.rest)
