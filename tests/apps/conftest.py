@@ -86,8 +86,8 @@ def open_app(world: World, owner: BrowserContext) -> Iterator[OpenApp]:
     """Import a repository's directory as a private Space, start it on its page, and return the visit to it."""
     visits: list[Visit] = []
 
-    def run(repository: Path, *, worker: str = "cpu1", in_frame: bool = True) -> Visit:
-        visit = Visit(world, owner, f"owner/{repository.name}", in_frame=in_frame)
+    def run(repository: Path, *, worker: str = "cpu1") -> Visit:
+        visit = Visit(world, owner, f"owner/{repository.name}")
         visits.append(visit)
         visit.start(repository, worker)
         return visit

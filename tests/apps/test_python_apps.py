@@ -30,8 +30,13 @@ def test_streamlit_reruns_and_takes_a_file(open_app: OpenApp, tmp_path: Path) ->
     assert visit.sockets == [f"{visit.prefix}/_stcore/stream"]
 
 
-def test_jupyterlab_runs_a_cell_when_the_prefix_is_kept(open_app: OpenApp, tmp_path: Path) -> None:
-    visit = open_app(source("jupyterlab", tmp_path / "jupyterlab"), in_frame=False)
+@pytest.mark.parametrize("told_by", ["readme", "answers"])
+def test_jupyterlab_runs_a_cell_and_keeps_its_prefix(open_app: OpenApp, tmp_path: Path, told_by: str) -> None:
+    repository = source("jupyterlab", tmp_path / f"jupyterlab-{told_by}")
+    if told_by == "answers":  # / is not found, the prefix is
+        readme = (repository / "README.md").read_text()
+        (repository / "README.md").write_text(readme.replace("prefix: keep\n", ""))
+    visit = open_app(repository)
 
     visit.app.get_by_text("sums.ipynb").dblclick()
     expect(visit.app.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible()

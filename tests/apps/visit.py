@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from playwright.sync_api import BrowserContext, FilePayload, FrameLocator, Page, Response, WebSocket, expect
+from playwright.sync_api import BrowserContext, FilePayload, FrameLocator, Response, WebSocket, expect
 
 from tests.e2e.world import World
 
@@ -20,10 +20,10 @@ def text_file(text: str) -> FilePayload:
 class Visit:
     """`app` is what the visitor sees of the app: locators work in it as in a page."""
 
-    app: FrameLocator | Page
+    app: FrameLocator
 
-    def __init__(self, world: World, visitor: BrowserContext, space: str, *, in_frame: bool) -> None:
-        self._world, self._visitor, self._in_frame = world, visitor, in_frame
+    def __init__(self, world: World, visitor: BrowserContext, space: str) -> None:
+        self._world = world
         self.space, self.prefix = space, f"/run/{space}"
         self.address = world.data + self.prefix
         self.escaped: set[str] = set()
@@ -46,13 +46,7 @@ class Visit:
         self._world.wait_for_state(self.space, "running", "failed", seconds=INSTALL_SECONDS)
         assert self._world.state(self.space) == "running", self._world.history(self.space)
         expect(self.page.locator("iframe")).to_be_visible()
-        if self._in_frame:
-            self.app = self.page.frame_locator("iframe")
-        else:
-            with self._visitor.expect_page() as opened:
-                self.page.get_by_role("link", name="Open in own tab").click()
-            self.app = opened.value
-            self.app.on("websocket", self._note_socket)
+        self.app = self.page.frame_locator("iframe")
 
     def stop(self) -> None:
         self.page.close()
