@@ -13,6 +13,7 @@ from jobs import audit, notices
 from spaces.models import LocalCollaborator, LocalRepository, Space
 from spaces.placement import may_place
 from spaces.placement_admin import placement_view
+from spaces.token_admin import PersonalTokenAdmin as PersonalTokenAdmin
 
 if TYPE_CHECKING:  # Django's own classes take no type arguments when the program runs
     SpaceModelAdmin = admin.ModelAdmin[Space]
