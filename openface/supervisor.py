@@ -189,7 +189,8 @@ class _Keeper:
         with self._lock:
             self._ending.set()
             if self._process:
-                self._process.send_signal(way)
+                # Not by `send_signal`: that takes the exit status of a program that has just ended from our thread.
+                os.kill(self._process.pid, way)
 
     def _spawn(self) -> None:
         with self._lock:
