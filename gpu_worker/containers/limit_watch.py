@@ -23,12 +23,15 @@ class LimitWatch:
         self._engine, self._id = engine, container_id
         self._since = time.time()
         self._newest = 0
+        self._untold = 0  # kills that were seen, and not told because the engine broke off then
         self._crowded = False
 
     def news(self) -> list[str]:
         """What is new since the last call."""
         with engine_errors():
-            killed, stats = self._kills(), self._stats()
+            self._untold += self._kills()
+            stats = self._stats()
+        killed, self._untold = self._untold, 0
         sentences = []
         if killed:
             times = "" if killed == 1 else f" ({killed} times)"

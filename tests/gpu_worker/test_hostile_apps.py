@@ -48,8 +48,9 @@ def test_hostile_apps_are_contained_told_and_stopped(plane: ControlPlane, worker
     neighbour = running(plane, "neighbour", DOCKERFILE)
     hostile = {name: running(plane, name, serving_beside(command)) for name, command in HOSTILE.items()}
 
-    eventually(lambda: "Out of memory: a process" in hostile["hog"].logs["system"], what="the news of the hog")
-    eventually(lambda: "processes and threads" in hostile["forks"].logs["system"], what="the news of the fork bomb")
+    for name, news in {"hog": "Out of memory: a process", "forks": "processes and threads"}.items():
+        log = hostile[name].logs
+        eventually(lambda log=log, news=news: news in log["system"], seconds=90, what=f"the news of {name}")  # type: ignore[misc]  # bound now
     eventually(lambda: "writes faster than" in hostile["flood"].logs["run"], what="the line about what is skipped")
     beats = len(plane.beats)
     assert ask(worker, neighbour.id, "/index.html")[0] == 200
