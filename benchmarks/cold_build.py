@@ -19,6 +19,7 @@ from pathlib import Path
 import docker
 
 from benchmarks.measurement import Measurement
+from gpu_worker.build_settings import BuildSettings
 from gpu_worker.containers import ContainerEngine
 from gpu_worker.images import BuildTool, find_build_tool
 from gpu_worker.protocol import Claim
@@ -45,7 +46,8 @@ def measure(world: World) -> list[Measurement]:
     worker = str(uuid.uuid4())
     bare, ours = [], []
     with tempfile.TemporaryDirectory(prefix="openface-bench-") as directory:
-        source, engine = Path(directory) / "source", ContainerEngine(worker)
+        source = Path(directory) / "source"
+        engine = ContainerEngine(worker, build=BuildSettings(lent=(python_image(),)))
         for number in range(1 + ROUNDS):
             for turn in (number, number + 1):  # who is second finds a warmer machine
                 _write_context(source)
