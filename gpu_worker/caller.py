@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from gpu_worker.deadline import Deadline
@@ -18,22 +19,22 @@ MADE_HERE = b"X-OpenFace-Gateway"
 """On answers of the gateway itself; an app cannot send it. Tells the data plane "not the app's words"."""
 
 
-class Conversation:
+class Conversation(ABC):
     """What is under way between a caller and an app, seen from the caller."""
 
     __slots__ = ()
 
+    @abstractmethod
     def heard(self, data: bytes) -> None:
         """The caller says this after the head of its request."""
-        raise NotImplementedError
 
+    @abstractmethod
     def caller_ended(self) -> None:
         """The caller says nothing more."""
-        raise NotImplementedError
 
+    @abstractmethod
     def broken_off(self) -> None:
         """The caller is gone, or may not talk any more."""
-        raise NotImplementedError
 
 
 class Caller(Reader):

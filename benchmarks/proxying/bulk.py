@@ -7,10 +7,9 @@ import time
 from statistics import median
 
 from benchmarks.measurement import Measurement, PeakRss, at_least, below
-from benchmarks.proxying.stage import BIG_MIB, Missing, Stage, Way, load, stage
+from benchmarks.proxying.stage import BIG_MIB, Missing, Stage, Way, in_turns, stage
 from tests.e2e.world import World
 
-ROUNDS = 5
 SECONDS = 2.0
 CONNECTIONS = 4
 CONTESTANTS = ("nginx", "bare", "one", "chain")
@@ -24,15 +23,7 @@ def measure(world: World) -> list[Measurement]:
     """Load bodies of 10 MiB in turns, then send 5 GiB up and down while one side pauses."""
     try:
         with stage(world) as there:
-            for name in CONTESTANTS:
-                load("http_load", there.big[name], connections=CONNECTIONS, seconds=0.5)
-            rounds = [
-                {
-                    name: load("http_load", there.big[name], connections=CONNECTIONS, seconds=SECONDS)
-                    for name in CONTESTANTS
-                }
-                for _ in range(ROUNDS)
-            ]
+            rounds = in_turns("http_load", there.big, CONTESTANTS, connections=CONNECTIONS, seconds=SECONDS)
             huge = _huge(there)
     except Missing as missing:
         return [Measurement("bulk_mb_s_ratio_to_nginx", None, "", str(missing), ok=None)]

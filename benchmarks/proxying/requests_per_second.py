@@ -5,10 +5,9 @@ from __future__ import annotations
 from statistics import median
 
 from benchmarks.measurement import Measurement, at_least, at_most
-from benchmarks.proxying.stage import Missing, load, stage
+from benchmarks.proxying.stage import ROUNDS, Missing, in_turns, load, stage
 from tests.e2e.world import World
 
-ROUNDS = 5
 SECONDS = 2.0
 CONNECTIONS = 16
 CONTESTANTS = ("bare", "one", "chain", "nginx")
@@ -20,12 +19,7 @@ def measure(world: World) -> list[Measurement]:
     try:
         with stage(world) as there:
             ways = there.small
-            for name in (*CONTESTANTS, "direct"):
-                load("http_load", ways[name], connections=CONNECTIONS, seconds=0.5)  # routes, connections, caches
-            rounds = [
-                {name: load("http_load", ways[name], connections=CONNECTIONS, seconds=SECONDS) for name in CONTESTANTS}
-                for _ in range(ROUNDS)
-            ]
+            rounds = in_turns("http_load", ways, CONTESTANTS, connections=CONNECTIONS, seconds=SECONDS)
             alone = [
                 {
                     name: load("http_load", ways[name], connections=1, seconds=1.0)["p50_ms"]

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,8 @@ from benchmarks.measurement import cpu_seconds
 from tests.e2e.world import World, eventually
 
 BIG_MIB = 10
+ROUNDS = 5
+WARM_SECONDS = 0.5
 BEAT_SECONDS = 10.0  # the workers that only rows know of are "heard" so often
 _NGINX = """
 daemon off; master_process off; worker_processes 1; pid {directory}/pid; error_log {directory}/error.log;
@@ -182,6 +184,13 @@ def load(module: str, way: Way, **what: Any) -> dict[str, float]:
     )
     figures: dict[str, float] = json.loads(done.stdout)
     return {**figures, "cpu": way.cpu() - before}
+
+
+def in_turns(module: str, ways: dict[str, Way], names: Iterable[str], **what: Any) -> list[dict[str, dict[str, float]]]:
+    """Load these ways one after the other, in some rounds, after a short one for routes, connections and caches."""
+    for name in names:
+        load(module, ways[name], **{**what, "seconds": WARM_SECONDS})
+    return [{name: load(module, ways[name], **what) for name in names} for _ in range(ROUNDS)]
 
 
 def _files(open_: ExitStack, room: Path) -> Way:

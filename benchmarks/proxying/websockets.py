@@ -8,10 +8,9 @@ import sys
 from statistics import median
 
 from benchmarks.measurement import Measurement, at_least, below, rss_mib
-from benchmarks.proxying.stage import Missing, Stage, load, stage
+from benchmarks.proxying.stage import Missing, Stage, in_turns, stage
 from tests.e2e.world import World
 
-ROUNDS = 5
 SECONDS = 2.0
 CONNECTIONS = 64
 IDLE = 1000
@@ -23,15 +22,7 @@ def measure(world: World) -> list[Measurement]:
     """Echo on 64 connections in turns, five times; then open a thousand and leave them alone."""
     try:
         with stage(world) as there:
-            for name in CONTESTANTS:
-                load("ws_load", there.echo[name], connections=CONNECTIONS, seconds=0.5)
-            rounds = [
-                {
-                    name: load("ws_load", there.echo[name], connections=CONNECTIONS, seconds=SECONDS)
-                    for name in CONTESTANTS
-                }
-                for _ in range(ROUNDS)
-            ]
+            rounds = in_turns("ws_load", there.echo, CONTESTANTS, connections=CONNECTIONS, seconds=SECONDS)
             idle = _idle(there)
     except Missing as missing:
         return [Measurement("ws_msgs_ratio_to_nginx", None, "", str(missing), ok=None)]

@@ -73,8 +73,13 @@ def test_fastapi_tries_out_its_documentation_and_redirects_and_takes_a_file(open
     assert visit.escaped == visit.failed == set()
 
 
-def test_nicegui_clicks_and_takes_a_file(open_app: OpenApp, tmp_path: Path) -> None:
-    visit = open_app(source("nicegui", tmp_path / "nicegui"))
+@pytest.mark.parametrize(
+    ("name", "sockets"), [("nicegui", ["/_nicegui_ws/socket.io/"]), ("panel", ["/ws"]), ("dash", [])]
+)
+def test_what_is_clicked_and_sent_runs_on_the_server(
+    open_app: OpenApp, tmp_path: Path, name: str, sockets: list[str]
+) -> None:
+    visit = open_app(source(name, tmp_path / name))
 
     expect(visit.app.get_by_text("Counted 0 times.")).to_be_visible()
     visit.app.get_by_role("button", name="Count").click()
@@ -83,29 +88,4 @@ def test_nicegui_clicks_and_takes_a_file(open_app: OpenApp, tmp_path: Path) -> N
     expect(visit.app.get_by_text("Backwards: らくさ")).to_be_visible()
 
     assert visit.escaped == visit.failed == set()
-    assert visit.sockets == [f"{visit.prefix}/_nicegui_ws/socket.io/"]
-
-
-def test_panel_clicks_and_takes_a_file(open_app: OpenApp, tmp_path: Path) -> None:
-    visit = open_app(source("panel", tmp_path / "panel"))
-
-    expect(visit.app.get_by_text("Counted 0 times.")).to_be_visible()
-    visit.app.get_by_role("button", name="Count").click()
-    expect(visit.app.get_by_text("Counted 1 times.")).to_be_visible()
-    visit.app.locator("input[type=file]").set_input_files(FILE)
-    expect(visit.app.get_by_text("Backwards: らくさ")).to_be_visible()
-
-    assert visit.escaped == visit.failed == set()
-    assert visit.sockets == [f"{visit.prefix}/ws"]
-
-
-def test_dash_calls_back_and_takes_a_file(open_app: OpenApp, tmp_path: Path) -> None:
-    visit = open_app(source("dash", tmp_path / "dash"))
-
-    expect(visit.app.get_by_text("Counted 0 times.")).to_be_visible()
-    visit.app.get_by_role("button", name="Count").click()
-    expect(visit.app.get_by_text("Counted 1 times.")).to_be_visible()
-    visit.app.locator("input[type=file]").set_input_files(FILE)
-    expect(visit.app.get_by_text("Backwards: らくさ")).to_be_visible()
-
-    assert visit.escaped == visit.failed == set()
+    assert visit.sockets == [visit.prefix + path for path in sockets]

@@ -126,3 +126,22 @@ def read_until_closed_or(client: socket.socket, answer: bytes) -> bytes:
             return data
         data += more
     return data
+
+
+def echo_of_target(connection: socket.socket) -> None:
+    """Answer each request with its target, for as long as somebody asks."""
+    connection.settimeout(None)
+    data = b""
+    while True:
+        while b"\r\n\r\n" not in data:
+            more = connection.recv(65536)
+            if not more:
+                return
+            data += more
+        head, _, data = data.partition(b"\r\n\r\n")
+        target = head.split(b" ")[1]
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(target) + target)
+
+
+HANDSHAKE = request(head="Connection: Upgrade\r\nUpgrade: websocket\r\n")
+UPGRADED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"

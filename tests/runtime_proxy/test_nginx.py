@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import re
 import shutil
@@ -19,7 +18,7 @@ from websockets.sync.client import connect
 
 from jobs.models import Job
 from tests.runtime_proxy.data_plane import DataPlane, until
-from tests.runtime_proxy.upstreams import Asked, Upstream
+from tests.runtime_proxy.upstreams import Asked, Upstream, three_events
 
 pytestmark = pytest.mark.nginx
 
@@ -98,15 +97,7 @@ def test_the_app_learns_who_asked_and_how(nginx: DataPlane, run_space: RunSpace,
 def test_events_come_one_by_one(nginx: DataPlane, run_space: RunSpace, upstream: Upstream):
     run_space()
     read_by_client = threading.Semaphore(0)
-
-    async def events(asked: Asked) -> None:
-        await asked.answer(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
-        for number in range(3):
-            await asked.answer(b"9\r\ndata: %d\n\n\r\n" % number)
-            assert await asyncio.to_thread(read_by_client.acquire, timeout=10)
-        await asked.answer(b"0\r\n\r\n")
-
-    upstream.handler = events
+    upstream.handler = three_events(read_by_client)
     client = http.client.HTTPConnection("127.0.0.1", nginx.port, timeout=10)
     client.request("GET", "/run/alice/app/events", headers={"Host": HOST, "Accept-Encoding": "gzip"})
     answer = client.getresponse()

@@ -13,7 +13,7 @@ import pytest
 
 from jobs.models import Job
 from tests.runtime_proxy.data_plane import DataPlane, settled, until
-from tests.runtime_proxy.upstreams import Asked, Upstream
+from tests.runtime_proxy.upstreams import Asked, Upstream, three_events
 
 RunSpace = Callable[..., Job]
 HEAD = b"POST /run/alice/app/up HTTP/1.1\r\nHost: h\r\nConnection: close\r\n"
@@ -43,15 +43,7 @@ def test_the_first_byte_reaches_the_app_before_the_last_leaves_the_client(
 def test_each_chunk_is_out_before_the_next_is_written(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
     run_space()
     read_by_client = threading.Semaphore(0)
-
-    async def events(asked: Asked) -> None:
-        await asked.answer(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
-        for number in range(3):
-            await asked.answer(b"9\r\ndata: %d\n\n\r\n" % number)
-            assert await asyncio.to_thread(read_by_client.acquire, timeout=10)
-        await asked.answer(b"0\r\n\r\n")
-
-    upstream.handler = events
+    upstream.handler = three_events(read_by_client)
     client = http.client.HTTPConnection("127.0.0.1", data_plane.port, timeout=10)
     client.request("GET", "/run/alice/app/events", headers={"Accept-Encoding": "gzip"})
     answer = client.getresponse()

@@ -84,6 +84,19 @@ class Asked:
 Handler = Callable[[Asked], Awaitable[None]]
 
 
+def three_events(read_by_client: threading.Semaphore) -> Handler:
+    """An app that sends three events, the next one when the client has read the one before."""
+
+    async def send(asked: Asked) -> None:
+        await asked.answer(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for number in range(3):
+            await asked.answer(b"9\r\ndata: %d\n\n\r\n" % number)
+            assert await asyncio.to_thread(read_by_client.acquire, timeout=10)
+        await asked.answer(b"0\r\n\r\n")
+
+    return send
+
+
 @dataclass
 class Upstream:
     """Answers every request with `handler`, and remembers how it was asked. One connection may carry several."""
