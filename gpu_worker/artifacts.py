@@ -30,8 +30,9 @@ from gpu_worker.errors import (
 )
 from gpu_worker.executor import Runtime
 from gpu_worker.job import Job
-from gpu_worker.result_files import Quota, ResultFile, Results, Skipped, only_file
+from gpu_worker.result_files import Quota, ResultFile, Results, Skipped, deceives, only_file
 from gpu_worker.result_survey import Survey
+from gpu_worker.tree_names import shown
 from gpu_worker.wishes import HAND_BACK, LOST, STOP, Wish
 
 logger = logging.getLogger(__name__)
@@ -147,7 +148,7 @@ class _Delivery:
     def _drop(self, file: ResultFile, reason: str, why: str) -> None:
         assert self._results is not None
         self._results.drop(file, reason)
-        self._job.say(f"results: {file.path} is left out: {why}")
+        self._job.say(f"results: {shown(file.path)} is left out: {why}")
 
     def _content(self, file: ResultFile) -> Generator[bytes, None, None]:
         if file.content is not None:
@@ -231,10 +232,15 @@ class _Delivery:
             say("results: none")
         for one in results.skipped[:TOLD_PATHS]:
             size = "" if one.size is None else f" ({_mib(one.size)})"
-            say(f"results: {one.path}{size} is left out: {one.reason.replace('_', ' ')}")
+            say(f"results: {shown(one.path)}{size} is left out: {one.reason.replace('_', ' ')}")
         if results.skipped_count > TOLD_PATHS:
             altogether = "altogether" if results.whole else "and more"
             say(f"results: {results.skipped_count} files {altogether} are left out")
+        if hidden := sum(deceives(file.path) for file in results.files):
+            say(
+                f"results: {hidden} {'name has' if hidden == 1 else 'names have'} characters that turn text around or "
+                "show nothing; they are shown as codes, and saved as _"
+            )
         if results.others:
             say(f"results: {results.others} links or special files are no results")
         if not results.whole:

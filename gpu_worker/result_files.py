@@ -22,6 +22,7 @@ SKIPPED_KEPT = 100  # as many as the server remembers
 # The server's rules for paths; what breaks them could not be delivered.
 MAX_PATH_BYTES, MAX_NAME_BYTES = 1024, 255
 _FORBIDDEN_CATEGORIES = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_JOINERS = "\u200c\u200d"  # of letters, and within many an emoji
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,11 @@ def path_problem(path: str) -> bool:
         or any(unicodedata.category(character) in _FORBIDDEN_CATEGORIES for character in path)
         or any(name in ("", ".", "..") or len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES for name in names)
     )
+
+
+def deceives(path: str) -> bool:
+    """Whether people may take the path for another one: it has characters that turn text around or show nothing."""
+    return any(unicodedata.category(one) == "Cf" and one not in _JOINERS for one in path)
 
 
 def path_to_show(path: str) -> str:

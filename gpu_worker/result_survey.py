@@ -9,6 +9,7 @@ while; what it has not shown yet is asked for file by file, where a file's first
 from __future__ import annotations
 
 import hashlib
+import logging
 import tarfile
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -16,6 +17,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Protocol
 
+from gpu_worker.errors import EngineError, EngineSilent
 from gpu_worker.result_files import (
     KEPT_BYTES,
     KEPT_FILE_BYTES,
@@ -29,9 +31,14 @@ from gpu_worker.result_files import (
     path_to_show,
 )
 
+logger = logging.getLogger(__name__)
+
 PASSED_OVER_BYTES = 1024**3  # of files that are left out: seconds of reading
 STREAM_SECONDS = 15.0  # of the stream of the whole directory; it still ends its file
 SINGLE_LOOKS = 20_000  # files that are asked for one by one
+# Of a directory. Linux opens paths of 4096 bytes, of which the engine needs some for where it keeps the container, and
+# it passes in silence over what it cannot open. Nothing below is a result anyway: its path would be too long.
+REACH_BYTES = 3072
 
 
 class Directory(Protocol):
@@ -78,9 +85,10 @@ class Survey:
         passed_over, until = 0, time.monotonic() + STREAM_SECONDS
         for tar, member in members(stream):
             self._check()
-            if member.isdir():
-                continue
             path = member.name.partition("/")[2]
+            if member.isdir():
+                self._note_depth(path)
+                continue
             self._seen.add(path)
             if self._nothing_more():
                 return True
@@ -90,8 +98,21 @@ class Survey:
                 return False
         return True
 
+    def _note_depth(self, path: str) -> None:
+        """Name the uppermost directory of those from which something may be missing in the stream."""
+        parent = path.rpartition("/")[0]
+        if _bytes_in(path) > REACH_BYTES >= _bytes_in(parent):
+            self.results.skip(path_to_show(path), None, "unreadable")
+
     def _one_by_one(self, directory: Directory) -> None:
-        listed = directory.result_paths()
+        try:
+            listed = directory.result_paths()
+        except EngineSilent:
+            raise
+        except EngineError as problem:  # an engine lists nothing at all where one path is too long for it
+            logger.warning("results not listed", extra={"action": "results_unlisted", "problem": str(problem)[:200]})
+            self.results.whole = False
+            return
         # An engine lists nothing of a volume, and nothing that the image brought: then files may be missing here too.
         complete = {path for path in self._seen if not path_problem(path)} <= set(listed)
         left = [path for path in listed if path not in self._seen]
@@ -161,3 +182,7 @@ class Survey:
             if small is not None:
                 small += block
         return ResultFile(path, member.size, digest.hexdigest(), None if small is None else bytes(small))
+
+
+def _bytes_in(path: str) -> int:
+    return len(path.encode("utf-8", "surrogateescape"))

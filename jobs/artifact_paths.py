@@ -13,6 +13,10 @@ MAX_NAME_BYTES = 255
 
 _FORBIDDEN_CATEGORIES = frozenset({"Cc", "Cs", "Zl", "Zp"})  # control characters, lone surrogates, line separators
 
+# They turn text around or show nothing, so that a name looks like another one; the joiners are letters' own.
+_DECEIVING_CATEGORY = "Cf"
+_JOINERS = "\u200c\u200d"
+
 
 def problem_of(path: str) -> str:
     """Return what is wrong with a path, as a sentence; empty for a good one. Case and Unicode form stay as given."""
@@ -30,3 +34,11 @@ def problem_of(path: str) -> str:
     if any(len(name.encode("utf-8")) > MAX_NAME_BYTES for name in names):
         return f"A name in the path is longer than {MAX_NAME_BYTES} bytes."
     return ""
+
+
+def name_to_save(path: str) -> str:
+    """Return the name under which a result is saved: its own, with "_" for what makes it look like another."""
+    name = path.rpartition("/")[2]
+    return "".join(
+        "_" if unicodedata.category(one) == _DECEIVING_CATEGORY and one not in _JOINERS else one for one in name
+    )

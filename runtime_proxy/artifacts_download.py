@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote
 
-from jobs import artifact_store, artifacts
+from jobs import artifact_paths, artifact_store, artifacts
 from jobs.models import Artifact
 from runtime_proxy import addresses, pages
 from runtime_proxy.arrival import first
@@ -156,7 +156,7 @@ def part_of(size: int, range_: bytes, if_range: bytes, etag: bytes) -> Part | No
 
 
 def _fixed_headers(path: str) -> RawHeaders:
-    name = path.rpartition("/")[2]
+    name = artifact_paths.name_to_save(path)
     plain = re.sub(r"[^A-Za-z0-9._ -]", "_", name)
     disposition = f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
     return [

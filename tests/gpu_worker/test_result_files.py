@@ -11,7 +11,7 @@ import pytest
 
 from gpu_worker import result_survey
 from gpu_worker.errors import EngineError, EngineSilent, JobInterrupted
-from gpu_worker.result_files import KEPT_FILE_BYTES, Quota, Results, only_file
+from gpu_worker.result_files import KEPT_FILE_BYTES, Quota, Results, deceives, only_file
 from gpu_worker.result_survey import Survey
 
 PLENTY = Quota(file_bytes=10**9, job_bytes=10**9, files=1000)
@@ -137,6 +137,41 @@ def test_a_name_that_is_not_utf8_is_left_out() -> None:
     [skipped] = look(archive(("bad\udcff", b"1"))).skipped
 
     assert (skipped.path, skipped.reason) == ("bad\N{REPLACEMENT CHARACTER}", "bad_name")
+
+
+def test_a_directory_deeper_than_an_engine_surely_reads_is_named_once() -> None:
+    """What is below may not be in the stream at all, so that nothing else would tell of it."""
+    names = ["d" * 200] * 20
+    deep = [special("/".join(["results", *names[:levels]]), tarfile.DIRTYPE) for levels in range(1, 21)]
+
+    results = look(archive(*deep, ("beside", b"1")))
+
+    assert [file.path for file in results.files] == ["beside"]
+    [skipped] = results.skipped
+    assert skipped.reason == "unreadable"
+    assert skipped.path.startswith("d" * 60 + "/")
+
+
+def test_where_an_engine_cannot_list_the_files_the_rest_is_told_to_be_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(result_survey, "STREAM_SECONDS", 0.0)
+
+    class Unlisted(Stored):
+        def result_paths(self) -> Sequence[str]:
+            raise EngineError("lstat …/d/d/d: file name too long")
+
+    results = Survey(PLENTY, check=lambda: None).look(Unlisted(pieces(archive(("a", b"1"), ("b", b"2")))))
+
+    assert [file.path for file in results.files] == ["a"]
+    assert not results.whole
+
+
+@pytest.mark.parametrize(
+    ("path", "deceiving"), [("a\u202egnp.exe", True), ("a\u2066b", True), ("\u200fa", True), ("👩\u200d🔬.png", False)]
+)
+def test_names_that_look_like_others_are_known(path: str, deceiving: bool) -> None:
+    assert deceives(path) is deceiving
 
 
 def test_a_directory_of_a_million_files_is_not_read_to_its_end() -> None:

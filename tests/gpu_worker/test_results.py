@@ -246,6 +246,41 @@ def test_what_exceeds_the_quota_is_told_and_the_rest_is_kept(plane: ControlPlane
     assert lease.state == "completed"
 
 
+# Made from its innermost directory on: a path of 6,000 bytes is longer than what can be given to the system.
+DEEP = """
+N=$(printf '%0200d' 0)
+cd $R; mkdir cur; printf x > cur/bottom
+for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
+    mkdir next; mv cur next/$N; mv next cur
+done
+"""
+
+
+def test_what_lies_too_deep_is_told(plane: ControlPlane, make_worker: Make, kind: Kind) -> None:
+    worker = make_worker(executor=kind.executor).start()
+
+    lease = kind.job(plane, worker, DEEP + "printf y > beside")
+    eventually(lambda: lease.cleared, what="the end")
+
+    assert lease.results == {"beside": b"y"}
+    assert "unreadable" in [one["reason"] for one in lease.left_out]
+    assert "is left out: unreadable\n" in system(lease)
+    assert lease.state == "completed"
+
+
+def test_a_name_that_looks_like_another_is_kept_and_told(plane: ControlPlane, make_worker: Make) -> None:
+    plane.artifact_quota |= {"max_files": 1}
+    worker = make_worker().start()
+
+    lease = PROCESS.job(plane, worker, "for n in 1 2; do printf x > $R/$n$(printf '\\342\\200\\256')gnp.exe; done")
+    eventually(lambda: lease.cleared, what="the end")
+
+    assert [path[1:] for path in lease.results] == ["\u202egnp.exe"]
+    assert "results: 1 name has characters that turn text around" in system(lease)
+    assert '\\342\\200\\256gnp.exe" (1 bytes) is left out: too many files\n' in system(lease)
+    assert "\u202e" not in system(lease)
+
+
 def test_a_server_that_knows_no_results_does_not_hold_the_job(plane: ControlPlane, make_worker: Make) -> None:
     worker = make_worker().start()
     plane.artifact_quota = {}  # an answer that this worker cannot read

@@ -72,6 +72,15 @@ def test_whatever_it_is_no_browser_interprets_it(data_plane: DataPlane) -> None:
     assert disposition.isascii()
 
 
+def test_it_is_saved_under_a_name_that_looks_like_no_other(data_plane: DataPlane) -> None:
+    done = with_result(data_plane, "deep/a\u202egnp.exe")
+
+    answer = data_plane.get(done.where("deep/a\u202egnp.exe"))
+
+    assert answer.status == 200
+    assert answer.one("content-disposition") == "attachment; filename=\"a_gnp.exe\"; filename*=UTF-8''a_gnp.exe"
+
+
 def test_a_page_on_this_origin_cannot_read_it_by_script(data_plane: DataPlane, owner: User, signed_in: SignIn) -> None:
     done = with_result(data_plane, visibility="private")
     cookie = signed_in(owner)

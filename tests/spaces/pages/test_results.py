@@ -88,6 +88,14 @@ def test_what_was_left_out_is_told_with_its_reason(bench: None, alice: Client, w
     assert "odd: its name cannot be kept" in text
 
 
+def test_a_name_that_looks_like_another_is_shown_with_what_it_hides(bench: None, alice: Client, worker: Worker) -> None:
+    run_of(alice, worker, {"a\u202egnp.exe": b"x"})
+
+    for text in (page(alice), page(alice, "results/")):
+        assert "a\\u202egnp.exe" in text
+        assert "\u202e" not in text
+
+
 def test_the_tab_shows_every_run_and_the_chosen_ones_files(bench: None, alice: Client, worker: Worker) -> None:
     first = run_of(alice, worker, {"first.txt": b"1"})
     run_of(alice, worker, {"second.txt": b"2"})
