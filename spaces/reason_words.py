@@ -80,6 +80,7 @@ REASONS: Mapping[str, _StrPromise] = {
     "building": gettext_lazy("The image is being built."),
     "starting": gettext_lazy("The app is being started."),
     "running": gettext_lazy("Its port answers."),
+    "computing": gettext_lazy("It computes until it ends by itself."),
     "stopped": gettext_lazy("It was stopped."),
 }
 

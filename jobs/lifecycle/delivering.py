@@ -1,4 +1,7 @@
-"""A batch job has ended, and its worker brings its results: written into its history. Its state does not change."""
+"""A batch job has ended, and its worker brings its results: written into its history and its reason.
+
+Its state does not change.
+"""
 
 from __future__ import annotations
 
@@ -23,3 +26,6 @@ def note_delivering(job: Job, lease: Lease, data: Mapping[str, Any], *, seq: int
     if state not in STATES or JobEvent.objects.filter(lease=lease, event=EVENT, facts=facts).exists():
         return
     write_event(job, EVENT, Cause(EVENT, SENTENCE, lease, seq=seq), before=state, after=state, facts=facts)
+    if state is JobState.RUNNING:  # a silent worker or a stop is the better reason
+        job.reason_code, job.reason = EVENT, SENTENCE
+        Job.objects.filter(pk=job.pk).update(reason_code=EVENT, reason=SENTENCE)

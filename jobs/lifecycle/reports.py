@@ -46,6 +46,8 @@ SENTENCES = {
     "declined": "The worker handed it back.",
     "failed": "It failed.",
 }
+# Of a batch job, which answers nobody: its worker says the same of both.
+COMPUTING = Cause("computing", "It computes until it ends by itself.")
 # After a gap the worker says where it is now, instead of all it went through.
 SNAPSHOT_STATES = {
     "leased": Event.RESUMED,
@@ -177,7 +179,7 @@ def _apply(job: Job, lease: Lease, report: Report, *, now: datetime) -> None:
         note_delivering(job, lease, report.data, seq=report.seq)  # nor does this
         return
     event = _event(job, report)
-    cause = _cause(lease, report)
+    cause = _cause(job, lease, report)
     if event is Event.RUNNING and job.state == JobState.UNAVAILABLE and is_withheld(lease):
         event = None  # it runs, and may not be shown; the heartbeat that follows the switching on says it again
     if event is None:
@@ -227,7 +229,7 @@ def _needs(job: Job, report: Report) -> RequirementSpec | None:
     return more if set(more.features) != set(known.features) else None
 
 
-def _cause(lease: Lease, report: Report) -> Cause:
+def _cause(job: Job, lease: Lease, report: Report) -> Cause:
     data = report.data
     facts = None
     if report.kind == "exited":
@@ -235,6 +237,8 @@ def _cause(lease: Lease, report: Report) -> Cause:
         facts = {log_rows.ENDS: ends} if ends else None
         code = "oom_killed" if data.get("oom_killed") else "exited"
         sentence = str(data.get("detail") or _exit_sentence(data))
+    elif report.kind == "running" and job.mode == Job.Mode.BATCH:
+        return dataclasses.replace(COMPUTING, lease=lease, seq=report.seq)
     else:
         code = str(data.get("reason") or report.kind)
         sentence = str(data.get("detail") or SENTENCES.get(report.kind, ""))

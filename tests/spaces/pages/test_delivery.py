@@ -39,6 +39,28 @@ def test_while_it_computes_nothing_is_delivered(alice: Client, attempt: runs.Att
     assert HEADLINE not in page(alice)
 
 
+def test_its_reason_is_never_that_an_app_answers(alice: Client, attempt: runs.Attempt) -> None:
+    computing = Job.objects.get()
+    attempt.report("delivering", files=1, bytes=10)
+    bringing = Job.objects.get()
+
+    assert (computing.reason_code, computing.reason) == ("computing", "It computes until it ends by itself.")
+    assert (bringing.reason_code, bringing.reason) == ("delivering", ENDED)
+    for text in (page(alice), page(alice, "activity/")):
+        assert "answers" not in text
+    assert "自動的に終了するまで計算しています。" in str(
+        alice.get(f"{PAGE}activity/", headers={"Accept-Language": "ja"}).content.decode()
+    )
+
+
+def test_of_a_job_on_a_silent_worker_that_stays_the_reason(attempt: runs.Attempt) -> None:
+    Job.objects.update(state="unavailable", reason_code="worker_silent", reason="It is not heard from.")
+
+    attempt.report("delivering", files=1, bytes=10)
+
+    assert Job.objects.get().reason_code == "worker_silent"
+
+
 def test_the_page_says_what_is_on_its_way_and_what_is_here(alice: Client, attempt: runs.Attempt) -> None:
     attempt.report("delivering", files=3, bytes=4_000_000)
     assert "It has ended. 0 of 3 files are here, 0 B of 4.0 MB." in page(alice)
