@@ -20,7 +20,7 @@ from gpu_worker.config import WorkerConfig
 from gpu_worker.containers import ContainerEngine
 from gpu_worker.credentials import Credential, CredentialStore
 from gpu_worker.crew import Crew
-from gpu_worker.data_dir import DataDirLock
+from gpu_worker.data_dir import RUN, DataDirLock
 from gpu_worker.disk import DiskFloor
 from gpu_worker.disk_guard import guard_disk
 from gpu_worker.doctor import examine
@@ -63,7 +63,7 @@ def run(config: WorkerConfig) -> int:
     Where an engine would start us again after a final answer, wait in silence until a new start makes sense.
     """
     store = CredentialStore(config.data_dir)
-    with DataDirLock(config.data_dir):
+    with DataDirLock(config.data_dir, RUN):
         ended = None if store.load() else store.ended_by(read_token(config))
         code, reason = (EXIT_FINAL, ended) if ended else _Agent(config, store).run()
     if code == EXIT_FINAL:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpu_worker import errors
+from gpu_worker import engine_away, errors
 
 EXIT_OK, EXIT_UNEXPECTED, EXIT_CONFIG, EXIT_FINAL = 0, 1, 2, 78
 
@@ -43,8 +43,12 @@ class Failure:
     def of(cls, problem: errors.WorkerError) -> Failure:
         for kind, code, exit_code in _CODES:
             if isinstance(problem, kind):
-                return cls(code, str(problem), exit_code)
+                return cls(code, _sentence(problem), exit_code)
         return cls("unexpected", str(problem), EXIT_UNEXPECTED)
 
     def wire(self) -> dict[str, object]:
         return {"error": self.sentence, "code": self.code, "exit": self.exit}
+
+
+def _sentence(problem: errors.WorkerError) -> str:
+    return engine_away.sentence(problem) if isinstance(problem, errors.EngineSilent) else str(problem)

@@ -81,8 +81,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return agent.run(config)
         answer = command.act(config, arguments)
     except (ConfigError, Final, CallFailed, WireError, EngineError) as problem:
-        print(problem, file=sys.stderr)
-        return _failed(Failure.of(problem), json_too=arguments.json)
+        failure = Failure.of(problem)
+        print(failure.sentence, file=sys.stderr)
+        return _failed(failure, json_too=arguments.json)
     print(json.dumps(answer.facts, ensure_ascii=False) if arguments.json else answer.text)
     return answer.code
 

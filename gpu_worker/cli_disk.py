@@ -11,7 +11,7 @@ from gpu_worker.answer import Answer
 from gpu_worker.config import WorkerConfig
 from gpu_worker.containers import ContainerEngine
 from gpu_worker.credentials import Credential, CredentialStore, Former
-from gpu_worker.data_dir import WHICH, DataDirLock
+from gpu_worker.data_dir import LEAVE, WHICH, DataDirLock
 from gpu_worker.enrollment import control_plane
 from gpu_worker.errors import ConfigError, Revoked
 from gpu_worker.executor import Executor
@@ -47,7 +47,7 @@ def prune(config: WorkerConfig, arguments: Namespace) -> Answer:
 def leave(config: WorkerConfig, arguments: Namespace) -> Answer:
     """End this worker's credential and remove what is its own here. What Spaces keep goes only where that is said."""
     _own(config)  # before the lock, which would make the directory
-    with DataDirLock(config.data_dir, taken=IN_USE):
+    with DataDirLock(config.data_dir, LEAVE, taken=IN_USE):
         store, own = CredentialStore(config.data_dir), _own(config)
         executor = make_executor(config, own.worker_id)
         volumes = executor.volumes.all() if isinstance(executor, ContainerEngine) else []

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from gpu_worker.answer import EXIT_UNEXPECTED, Answer
 from gpu_worker.config import WorkerConfig
 from gpu_worker.credentials import Credential, CredentialStore
-from gpu_worker.data_dir import DataDirLock, in_use
+from gpu_worker.data_dir import ENROLL, DataDirLock, in_use
 from gpu_worker.doctor import examine, network
 from gpu_worker.doctor.settings import settings
 from gpu_worker.enrollment import enroll
@@ -30,7 +30,7 @@ GATEWAY_WORDS = {
 
 def enroll_now(config: WorkerConfig, arguments: Namespace) -> Answer:
     """Exchange the token for a credential."""
-    with DataDirLock(config.data_dir):
+    with DataDirLock(config.data_dir, ENROLL):
         # a port of 0 is known only to the running gateway: propose nothing then
         url = config.gateway_url(config.gateway_port) if config.public_url or config.gateway_port else None
         credential = enroll(config, gateway_url=url)

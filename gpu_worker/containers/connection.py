@@ -13,6 +13,7 @@ from docker.tls import TLSConfig
 
 from gpu_worker.engine_address import EngineAddress, engine_address
 from gpu_worker.errors import EngineError, EngineSilent
+from gpu_worker.reasons import reason_of
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class engine_errors:  # a context manager reads like a keyword here
             case APIError():
                 raise EngineError(problem.explanation or str(problem)) from problem
             case DockerException() | requests.exceptions.RequestException() | OSError():
-                raise EngineSilent(f"The container engine does not answer: {problem}") from problem
+                raise EngineSilent(f"The container engine does not answer: {reason_of(problem)}") from problem
             case _:
                 return
 

@@ -13,9 +13,9 @@ from gpu_worker.config import WorkerConfig
 from gpu_worker.containers.connection import Connection, engine_errors
 from gpu_worker.disk import DiskFloor
 from gpu_worker.doctor.machine import disk_check
-from gpu_worker.doctor.reasons import reason_of
 from gpu_worker.engine_address import engine_address
-from gpu_worker.errors import EngineError
+from gpu_worker.engine_away import REMEDY, what_is_wrong
+from gpu_worker.errors import EngineError, EngineSilent
 from gpu_worker.host import in_container
 from gpu_worker.images import find_build_tool
 from gpu_worker.protocol import DoctorCheck
@@ -46,8 +46,10 @@ def ask() -> EngineFacts:
     try:
         with engine_errors():
             return EngineFacts(dict(connection().info()), address=address)
+    except EngineSilent as problem:
+        return EngineFacts({}, what_is_wrong(problem), address)
     except EngineError as problem:
-        return EngineFacts({}, f"the container engine at {address} does not answer: {reason_of(problem)}", address)
+        return EngineFacts({}, f"the container engine at {address} refuses: {problem}", address)
     finally:
         connection.close()
 
@@ -58,8 +60,7 @@ def engine(facts: EngineFacts, config: WorkerConfig) -> DoctorCheck:
             "engine",
             False,
             facts.problem,
-            "Start Docker, and let this user reach its socket (group docker). Where it is elsewhere: DOCKER_HOST, or "
-            "DOCKER_CONTEXT.",
+            REMEDY,
         )
     info = facts.info
     remedy = "Free some space, or move Docker's data-root to a larger disk."

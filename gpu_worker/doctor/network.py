@@ -12,9 +12,9 @@ import requests
 
 from gpu_worker.config import WorkerConfig
 from gpu_worker.data_dir import in_use
-from gpu_worker.doctor.reasons import reason_of
 from gpu_worker.errors import ConfigError
 from gpu_worker.protocol import DoctorCheck
+from gpu_worker.reasons import reason_of
 from gpu_worker.self_report import SelfReportFile
 from gpu_worker.verification import gateway_as_told
 

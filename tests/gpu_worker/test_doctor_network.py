@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpu_worker.config import WorkerConfig
-from gpu_worker.data_dir import DataDirLock
+from gpu_worker.data_dir import RUN, DataDirLock
 from gpu_worker.doctor.network import network
 from gpu_worker.protocol import DoctorCheck
 from gpu_worker.self_report import SelfReport, SelfReportFile
@@ -148,7 +148,7 @@ def test_what_the_control_plane_said_of_our_gateway_is_told_while_a_worker_runs(
     )  # fmt: skip
 
     assert "gateway" not in checked(tmp_path, plane.url), "what a worker wrote that is gone says nothing of now"
-    with DataDirLock(tmp_path):
+    with DataDirLock(tmp_path, RUN):
         assert checked(tmp_path, plane.url)["gateway"].ok is ok
 
 
