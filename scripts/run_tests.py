@@ -40,6 +40,7 @@ SUITE_BUDGETS = {
     "openface": 150,
     "browser": 330,
     "e2e": 420,
+    "e2e_fidelity": 90,
     "apps": 150,
     "chaos": 420,
 }

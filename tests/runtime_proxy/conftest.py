@@ -23,6 +23,7 @@ from spaces.models import Space
 from spaces.origin import place_of
 from tests.factories import JobFactory, UptimeFactory, WorkerFactory
 from tests.runtime_proxy.data_plane import DataPlane, listening, serving
+from tests.runtime_proxy.nginx import HOST, PROXY, in_front_of
 from tests.runtime_proxy.upstreams import Loop, Upstream
 from tests.spaces.repositories import make_space
 from workers.models import Worker
@@ -111,6 +112,15 @@ def data_plane(
     with listening(database_url), serving(data_asgi.application) as server:
         settings.OPENFACE_RUNTIME_ORIGIN = f"http://{server.host}"
         yield server
+
+
+@pytest.fixture
+def nginx(data_plane: DataPlane, settings: Settings, tmp_path: Path) -> Iterator[DataPlane]:
+    """The proxy that the compose files come with, in front of the data plane."""
+    settings.OPENFACE_RUNTIME_ORIGIN = f"http://{HOST}"
+    settings.OPENFACE_TRUSTED_PROXIES = [PROXY]
+    with in_front_of(data_plane, tmp_path) as proxy:
+        yield proxy
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
 LYING_ENDS = [b"0\r\nX: y\n\n", b"0\r\nX: y\r\n\n", b"0;x\n\n", b"0\n\n", b"0 ;\n\n"]
 
 
+@pytest.mark.inside
 @pytest.mark.parametrize("end", LYING_ENDS)
 def test_what_an_app_leaves_on_a_connection_answers_nobody_else(
     data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, end: bytes
@@ -91,6 +92,7 @@ def peers(upstream: Upstream) -> list[int]:
     return [asked.writer.get_extra_info("peername")[1] for asked in upstream.seen]
 
 
+@pytest.mark.inside
 def test_two_leases_share_no_connection(upstream: Upstream):
     pair = Pair(upstream)
 
@@ -108,6 +110,7 @@ def test_two_leases_share_no_connection(upstream: Upstream):
     assert one != other
 
 
+@pytest.mark.inside
 def test_what_comes_unasked_ends_a_connection(upstream: Upstream):
     pair = Pair(upstream)
 
@@ -136,6 +139,7 @@ def test_what_comes_unasked_ends_a_connection(upstream: Upstream):
     assert len(set(peers(upstream))) == 2
 
 
+@pytest.mark.inside
 @pytest.mark.parametrize("end", LYING_ENDS)
 def test_a_line_ends_with_both_characters(upstream: Upstream, end: bytes):
     pair = Pair(upstream)
@@ -154,6 +158,7 @@ def test_a_line_ends_with_both_characters(upstream: Upstream, end: bytes):
     assert len(set(peers(upstream))) == 2
 
 
+@pytest.mark.inside
 @pytest.mark.parametrize(
     "head",
     [

@@ -3,68 +3,20 @@
 from __future__ import annotations
 
 import http.client
-import re
-import shutil
-import socket
-import subprocess
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from pytest_django import Settings
 from websockets.sync.client import connect
 
 from jobs.models import Job
-from tests.runtime_proxy.data_plane import DataPlane, until
+from tests.runtime_proxy.data_plane import DataPlane
+from tests.runtime_proxy.nginx import HOST, PROXY
 from tests.runtime_proxy.upstreams import Asked, Upstream, three_events
 
 pytestmark = pytest.mark.nginx
 
 RunSpace = Callable[..., Job]
-EXAMPLE = Path(__file__).resolve().parents[2] / "compose" / "nginx.conf"
-HOST = "run.openface.example"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-@pytest.fixture
-def nginx(data_plane: DataPlane, settings: Settings, tmp_path: Path) -> Iterator[DataPlane]:
-    """The example, with addresses of this machine in place of its own, in front of the data plane."""
-    settings.OPENFACE_RUNTIME_ORIGIN = f"http://{HOST}"
-    settings.OPENFACE_TRUSTED_PROXIES = ["127.0.0.1"]
-    port = free_port()
-    text = EXAMPLE.read_text(encoding="utf-8")
-    text = text.replace("server web:8090", "server 127.0.0.1:9").replace(
-        "server data:8091", f"server {data_plane.host}"
-    )
-    text = re.sub(r"listen 80;", f"listen 127.0.0.1:{port};", text)
-    places = "".join(
-        f"{kind}_temp_path {tmp_path}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    text = text.replace("http {", f"http {{ access_log off; {places}", 1)
-    config = tmp_path / "nginx.conf"
-    config.write_text(f"daemon off; master_process off; pid {tmp_path}/pid; error_log {tmp_path}/error.log;\n" + text)
-    program = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin") or "nginx"
-    command = [program, "-e", str(tmp_path / "error.log"), "-c", str(config)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        in_front = replace(data_plane, port=port)
-        until(lambda: process.poll() is not None or listens(port))
-        assert process.poll() is None, (tmp_path / "error.log").read_text()
-        yield in_front
-        process.terminate()
-        process.wait(10)
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def raw(nginx: DataPlane, target: str, *headers: str) -> bytes:
@@ -91,7 +43,7 @@ def test_the_app_learns_who_asked_and_how(nginx: DataPlane, run_space: RunSpace,
     assert asked.one(b"host") == HOST.encode()
     assert asked.one(b"x_odd") == b"kept"
     assert asked.one(b"x-forwarded-proto") == b"http"
-    assert asked.one(b"x-forwarded-for") == b"6.6.6.6, 127.0.0.1, 127.0.0.1"  # a claim, the caller, nginx
+    assert asked.one(b"x-forwarded-for") == f"6.6.6.6, 127.0.0.1, {PROXY}".encode()  # a claim, the caller, nginx
 
 
 def test_events_come_one_by_one(nginx: DataPlane, run_space: RunSpace, upstream: Upstream):

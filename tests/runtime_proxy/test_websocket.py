@@ -226,6 +226,7 @@ def test_an_http_answer_to_a_handshake_is_passed_on(data_plane: DataPlane, run_s
     assert response.headers.get_all("Set-Cookie") == ["a=1"]
 
 
+@pytest.mark.inside
 def test_a_space_that_does_not_run_refuses_with_503(data_plane: DataPlane, run_space: RunSpace):
     run_space(state="starting")
 
@@ -236,6 +237,7 @@ def test_a_space_that_does_not_run_refuses_with_503(data_plane: DataPlane, run_s
     assert refused.value.response.headers["Retry-After"] == "3"
 
 
+@pytest.mark.inside
 def test_a_gateway_that_refuses_is_a_502(data_plane: DataPlane, run_space: RunSpace):
     run_space(worker=WorkerFactory.create(name="gpu1", gateway_url="http://127.0.0.1:1"))
 
@@ -245,6 +247,7 @@ def test_a_gateway_that_refuses_is_a_502(data_plane: DataPlane, run_space: RunSp
     assert refused.value.response.status_code == 502
 
 
+@pytest.mark.inside
 def test_who_leaves_before_the_app_answers_leaves_nothing_behind(
     data_plane: DataPlane, run_space: RunSpace, upstream: Upstream
 ):

@@ -13,10 +13,9 @@ from spaces.models import Space
 from spaces.origin import runtime_origin
 from tests.runtime_proxy.conftest import PORTAL
 from tests.runtime_proxy.data_plane import DataPlane, until
-from tests.runtime_proxy.raw_sockets import HANDSHAKE, KEY, RawApp, RawBrowser, accepting, app
+from tests.runtime_proxy.raw_sockets import HANDSHAKE, KEY, RawApp, RawBrowser, accepting
+from tests.runtime_proxy.raw_sockets import app as app
 from tests.runtime_proxy.upstreams import Asked, Upstream
-
-__all__ = ["app"]  # a fixture
 
 RunSpace = Callable[..., Job]
 SignIn = Callable[[User], str]

@@ -13,9 +13,8 @@ from runtime_proxy import sockets
 from runtime_proxy.close_codes import BAD_GATEWAY, GOING_AWAY
 from runtime_proxy.frames import BINARY, CLOSE, PING, PONG, TEXT, close_frame, control_frame
 from tests.runtime_proxy.data_plane import DataPlane, settled, until
-from tests.runtime_proxy.raw_sockets import RawApp, RawBrowser, app, closing, frame, pong
-
-__all__ = ["app"]  # a fixture
+from tests.runtime_proxy.raw_sockets import RawApp, RawBrowser, closing, frame, pong
+from tests.runtime_proxy.raw_sockets import app as app
 
 MIB = 1024 * 1024
 
@@ -90,6 +89,7 @@ class TestPassing:
         browser.say(b"\x80\x81abcdX")
 
         assert browser.hear(2 + 2)[2:] == (1009).to_bytes(2, "big")
+        app.say(closing(GOING_AWAY, masked=False))
         until(lambda: app.ended)
 
 
@@ -231,6 +231,7 @@ class TestEnds:
         app.say(closing(told, b"bye", masked=False))
         assert browser.hear_all() == closing(told, b"bye", masked=False)
 
+    @pytest.mark.inside
     def test_a_side_that_never_answers_a_close_is_not_waited_for_for_ever(self, browser: RawBrowser, app: RawApp):
         browser.say(closing(1000, masked=True))
 
@@ -255,16 +256,20 @@ class TestEnds:
     def test_a_browser_that_vanishes_is_told_of(self, browser: RawBrowser, app: RawApp):
         browser.vanish()
 
-        until(lambda: app.ended)
+        until(lambda: len(app.got) == 8)
         assert close_code(app.got) == GOING_AWAY
+        app.say(closing(GOING_AWAY, masked=False))
+        until(lambda: app.ended)
 
     def test_a_browser_that_breaks_the_protocol_is_told_so(self, browser: RawBrowser, app: RawApp):
         browser.say(frame(TEXT, b"unmasked", masked=False))
 
         heard = browser.hear_all()
         assert heard[2:4] == (1002).to_bytes(2, "big")
-        until(lambda: app.ended)
+        until(lambda: len(app.got) == 8)
         assert close_code(app.got) == GOING_AWAY
+        app.say(closing(GOING_AWAY, masked=False))
+        until(lambda: app.ended)
 
     def test_an_app_that_breaks_the_protocol_is_told_so(self, browser: RawBrowser, app: RawApp):
         app.say(frame(TEXT, b"masked", masked=True))
@@ -274,6 +279,7 @@ class TestEnds:
         until(lambda: app.ended)
         assert close_code(app.got) == 1002
 
+    @pytest.mark.inside
     def test_a_server_that_stops_says_so(self, browser: RawBrowser, app: RawApp, data_plane: DataPlane):
         data_plane.stop()
 
@@ -281,6 +287,7 @@ class TestEnds:
         until(lambda: len(app.got) >= 8)
         assert close_code(app.got) == GOING_AWAY
 
+    @pytest.mark.inside
     def test_our_frames_are_well_formed(self):
         assert control_frame(PING, masked=False) == frame(PING, masked=False)
         assert close_frame(4403, "no", masked=False) == closing(4403, b"no", masked=False)
