@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from contextlib import suppress
 from typing import cast
 
 HIGH_WATER_BYTES = 256 * 1024
@@ -126,7 +127,8 @@ class Peer(asyncio.BufferedProtocol):
     def write_end(self) -> None:
         """We have nothing more to say."""
         if not self._over and self._transport is not None and not self._transport.is_closing():
-            self._transport.write_eof()
+            with suppress(OSError):  # it was reset a moment ago: the loop is about to tell
+                self._transport.write_eof()
 
     def fed_by(self, feeder: Peer | None) -> None:
         """From now on *feeder* waits while we are full; who fed us before, if anybody, no longer does."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -96,6 +98,48 @@ def test_a_break_of_one_side_of_an_upgraded_connection_breaks_the_other(
         else:
             with pytest.raises(ConnectionResetError):
                 client.recv(1)
+
+
+def test_a_side_that_ends_when_the_other_is_just_gone_is_no_failure_of_ours(
+    gateway: Gateway, app: StartApp, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both come to be known in one turn of the gateway's loop, in either order: the loop stands still meanwhile."""
+    connections: queue.Queue[socket.socket] = queue.Queue()
+    over = threading.Event()
+
+    def serve(connection: socket.socket) -> None:
+        read_until(connection, b"\r\n\r\n")
+        connection.sendall(UPGRADED)
+        connections.put(connection)
+        over.wait(HANG_SECONDS)
+
+    upstream = app(serve)
+    for _ in range(8):
+        with connect(gateway) as client:
+            client.sendall(HANDSHAKE)
+            read_until(client, b"\r\n\r\n")
+            with standing_still(gateway):
+                client.shutdown(socket.SHUT_WR)
+                reset(connections.get(timeout=HANG_SECONDS))
+            read_what_comes(client)
+    over.set()
+    eventually(lambda: upstream.ended == 8, what="the end of the app's connections")
+    assert not [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+
+
+@contextlib.contextmanager
+def standing_still(gateway: Gateway) -> Iterator[None]:
+    """Keep the gateway's loop from running."""
+    stands, go_on = threading.Event(), threading.Event()
+
+    def stand() -> None:
+        stands.set()
+        go_on.wait(HANG_SECONDS)
+
+    gateway._loop.call_soon_threadsafe(stand)
+    assert stands.wait(HANG_SECONDS)
+    yield
+    go_on.set()
 
 
 def reset(connection: socket.socket) -> None:
