@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gpu_worker.agent import make_executor
 from gpu_worker.answer import Answer
@@ -15,7 +16,7 @@ from gpu_worker.data_dir import LEAVE, WHICH, DataDirLock
 from gpu_worker.enrollment import control_plane
 from gpu_worker.errors import ConfigError, Revoked
 from gpu_worker.executor import Executor
-from gpu_worker.garbage import OwnImage, make_room, survey
+from gpu_worker.garbage import EVERYTHING, OwnImage, make_room, survey
 from gpu_worker.journal import JobRecord, Journal
 from gpu_worker.pause import PauseFile
 
@@ -35,7 +36,13 @@ def prune(config: WorkerConfig, arguments: Namespace) -> Answer:
     if arguments.dry_run:
         gone: Sequence[OwnImage] = seen.removable
     else:
-        gone = make_room(executor.images, lambda: False, in_hand=in_hand, last_good_too=last_good_too)
+        gone = make_room(
+            executor.images,
+            lambda: EVERYTHING,
+            in_hand=in_hand,
+            last_good_too=last_good_too,
+            tell=_progress(arguments),
+        )
     facts = {"dry_run": bool(arguments.dry_run), "removed": [image.wire() for image in gone], **_kept(seen.kept)}
     lines = [_line("would go" if arguments.dry_run else "gone", image) for image in gone]
     lines += [f"{_line('kept', image)}: {why}" for image, why in seen.kept]
@@ -65,7 +72,9 @@ def leave(config: WorkerConfig, arguments: Namespace) -> Answer:
         images = 0
         if isinstance(executor, ContainerEngine):
             executor.remove_stray_networks(set())
-            images = len(make_room(executor.images, lambda: False, last_good_too=True, fresh_too=True))
+            tell = _progress(arguments)
+            gone = make_room(executor.images, lambda: EVERYTHING, last_good_too=True, fresh_too=True, tell=tell)
+            images = len(gone)
             if arguments.delete_data:
                 executor.volumes.remove_all()
         PauseFile(config.data_dir).remove()
@@ -114,6 +123,17 @@ def _remove_apps(config: WorkerConfig, executor: Executor) -> int:
     for record in journal.load_all():
         journal.drop(record.facts.lease)
     return removed
+
+
+def _progress(arguments: Namespace) -> Callable[[int, int], None]:
+    """Tells people on stderr how far it is; programs nothing."""
+
+    def tell(gone: int, of: int) -> None:
+        sys.stderr.write(f"removed {gone} of {of} images\n")
+        if gone == of:
+            sys.stderr.write("looking for what only they had in the build cache\n")
+
+    return tell if not arguments.json else lambda gone, of: None
 
 
 def _kept(kept: Sequence[tuple[OwnImage, str]]) -> dict[str, object]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ logger = logging.getLogger(__name__)
 
 MOMENT_SECONDS = 600.0  # between the end of a build and the journal's next line nothing else says that it is wanted
 MIB = 1024 * 1024
+EVERYTHING = float("inf")  # bytes that are missing for as long as there is anything to remove
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class OwnImage:
 class Images(Protocol):
     def all(self) -> list[OwnImage]: ...
 
-    def remove(self, image: OwnImage) -> bool: ...
+    def remove_all(self, images: Sequence[OwnImage], removed: Callable[[OwnImage], None]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -85,19 +86,32 @@ def survey(
 
 def make_room(
     store: Images,
-    enough: Callable[[], bool],
+    missing: Callable[[], float],
     *,
     in_hand: Collection[str] = (),
     last_good_too: bool = False,
     fresh_too: bool = False,
+    tell: Callable[[int, int], None] = lambda gone, of: None,
 ) -> list[OwnImage]:
-    """Remove images until there is enough room or nothing more may go; what was removed. Raises EngineError."""
+    """Remove images until no bytes are *missing* or nothing more may go; what was removed. Raises EngineError.
+
+    Several at a time, because the engine takes seconds to find what of its build cache only they had; never more than
+    have to go, since none frees more than its size. *tell* hears after each how many are gone, of how many at most.
+    """
     removed: list[OwnImage] = []
-    for image in survey(store, in_hand=in_hand, last_good_too=last_good_too, fresh_too=fresh_too).removable:
-        if enough():
-            break
-        if store.remove(image):
-            removed.append(image)
+    left = list(survey(store, in_hand=in_hand, last_good_too=last_good_too, fresh_too=fresh_too).removable)
+    most = len(left)
+
+    def note(image: OwnImage) -> None:
+        removed.append(image)
+        tell(len(removed), most)
+
+    while left and (needed := missing()) > 0:
+        together: list[OwnImage] = []
+        while left and needed > 0:
+            together.append(left.pop(0))
+            needed -= together[-1].size
+        store.remove_all(together, note)
     return removed
 
 

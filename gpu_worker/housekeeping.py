@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gpu_worker.disk import DiskFloor, gib
 from gpu_worker.errors import EngineError
-from gpu_worker.garbage import Images, OwnImage, make_room
+from gpu_worker.garbage import EVERYTHING, Images, OwnImage, make_room
 from gpu_worker.machine import Picture
 
 logger = logging.getLogger(__name__)
@@ -37,18 +37,18 @@ class Housekeeping:
         if self.reason(picture) is None or self._images is None:
             return False
         places = list(self._free(picture))
-        return bool(self._remove(lambda: all(_free(at) >= HEADROOM * self._floor.of(at) for at in places)))
+        return bool(self._remove(lambda: max(HEADROOM * self._floor.of(at) - _free(at) for at in places)))
 
     def empty(self) -> list[OwnImage]:
         """A build met a full disk: remove all own images that nobody needs now; what went."""
-        return self._remove(lambda: False)
+        return self._remove(lambda: EVERYTHING)
 
-    def _remove(self, enough: Callable[[], bool]) -> list[OwnImage]:
+    def _remove(self, missing: Callable[[], float]) -> list[OwnImage]:
         if self._images is None:
             return []
         with self._lock:  # two would count the same image twice
             try:
-                removed = make_room(self._images, enough, in_hand=self._in_hand())
+                removed = make_room(self._images, missing, in_hand=self._in_hand())
             except EngineError as problem:
                 logger.warning("no room made", extra={"action": "no_room_made", "problem": str(problem)})
                 return []

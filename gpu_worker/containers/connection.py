@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import docker
 import requests.exceptions
@@ -75,6 +76,16 @@ class Connection:
                     client = _client_at(engine_address())
             self._local.client = client
         return client
+
+    @contextlib.contextmanager
+    def patient(self, seconds: int) -> Iterator[None]:
+        """Within, this thread's calls may take so long. Raises EngineSilent."""
+        api = self().api
+        usual, api.timeout = api.timeout, seconds
+        try:
+            yield
+        finally:
+            api.timeout = usual
 
     def close(self) -> None:
         """Close this thread's client, if it has one."""

@@ -3,11 +3,6 @@
 What is kept about an image is kept by the engine itself, as tags: using one tags it again, which the engine dates; the
 last one of a Space that came to run is tagged ``last-good-…``. So nothing is lost with the data directory, and the
 owner sees in ``docker images`` what we see.
-
-**The build cache.** BuildKit keeps each layer once more, so that removing an image alone frees nothing. Its cache knows
-no owner. But a record that was shared with some image, is not any more after the removal of one of ours, and has the
-size of one of its layers, was shared with ours only. Those records are removed too, one by one, and nothing else of the
-cache.
 """
 
 from __future__ import annotations
@@ -17,10 +12,11 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from gpu_worker.containers.connection import Connection, engine_errors, quietly
+from gpu_worker.containers.build_cache import BuildCache
+from gpu_worker.containers.connection import Connection, Missing, engine_errors, quietly
 from gpu_worker.containers.labels import IMAGE, REPOSITORY_LABEL, REVISION_LABEL, ROLE_LABEL, WORKER_LABEL
 from gpu_worker.errors import EngineError, EngineSilent
 from gpu_worker.garbage import OwnImage
@@ -32,7 +28,6 @@ logger = logging.getLogger(__name__)
 
 OURS = "openface/"  # every name that we give begins with it
 LAST_GOOD = "last-good-"
-PRUNE_PASSES = 10  # a layer can go only after those that were built on it
 
 
 class ImageStore:
@@ -137,15 +132,27 @@ class ImageStore:
     def _inspect(self, image_id: str) -> dict[str, Any]:
         return dict(self._engine().api.inspect_image(image_id))  # type: ignore[no-untyped-call]
 
-    def remove(self, image: OwnImage) -> bool:
-        """Remove an image and what of the build cache only it had. False where somebody else still has a use for it.
+    def remove_all(self, images: Sequence[OwnImage], removed: Callable[[OwnImage], None]) -> None:
+        """Remove images and what of the build cache only they had; *removed* is called with each that is gone.
 
-        Never by force: a container that uses it, or a name that somebody else gave it, keeps it. Raises EngineError.
+        One that somebody else still has a use for stays. Never by force: a container that uses it, or a name that
+        somebody else gave it, keeps it. Raises EngineError.
         """
+        cache = BuildCache(self._engine)
+        layers: set[int] = set()
+        for image in images:
+            sizes = self._remove(image)
+            if sizes is not None:
+                layers |= sizes
+                removed(image)
+        if layers:
+            cache.prune_what_had(layers)
+
+    def _remove(self, image: OwnImage) -> set[int] | None:
+        """Remove one image; the sizes of its layers, or None where it stays."""
         own = [name for name in image.names if name.startswith(OURS)]
         if image.names and not own:
-            return False  # made here once, or built upon one of ours: by its id the engine would remove that last name
-        before = self._shared()
+            return None  # made here once, or built upon one of ours: by its id the engine would remove that last name
         with engine_errors():
             api = self._engine().api
             steps: list[dict[str, Any]] = api.history(image.id)  # type: ignore[no-untyped-call]
@@ -156,49 +163,20 @@ class ImageStore:
             except EngineError as problem:
                 logger.info("image stays", extra={"action": "image_stays", "image": name, "problem": str(problem)})
         if self._is_there(image.id):
-            return False
+            return None
         logger.info(
             "image removed",
             extra={"action": "image_removed", "image": image.id, "names": list(image.names), "bytes": image.size},
         )
-        after, layers = self._shared(), {int(step.get("Size") or 0) for step in steps}
-        self._prune(record for record, size in before.items() if record not in after and size in layers)
-        return True
+        return {int(step.get("Size") or 0) for step in steps}
 
     def _is_there(self, image_id: str) -> bool:
-        with engine_errors():
-            return any(row["Id"] == image_id for row in self._engine().api.images())
-
-    # -- the build cache -----------------------------------------------------------------------------------------
-
-    def _shared(self) -> dict[str, int]:
-        """The size of each record of the build cache that some image shares; none where the engine does not tell."""
         try:
             with engine_errors():
-                records = self._engine().api.df().get("BuildCache") or ()
-        except EngineError:
-            return {}
-        return {record["ID"]: int(record["Size"]) for record in records if record.get("Shared")}
-
-    def _prune(self, records: Iterable[str]) -> None:
-        """Remove these records of the build cache; the engine takes one at a time, children before parents."""
-        left = set(records)
-        for _ in range(PRUNE_PASSES):
-            gone = {one for one in left if self._prune_one(one)}
-            left -= gone
-            if not gone or not left:
-                return
-
-    def _prune_one(self, record: str) -> bool:
-        try:
-            with engine_errors():
-                # The engine takes the id for a pattern: anchored, so that it is this record and no other.
-                filters: Any = {"id": [f"^{record}$"]}  # the stubs know another shape only
-                answer = self._engine().api.prune_builds(filters=filters, all=True)
-        except EngineError as problem:
-            logger.info("cache stays", extra={"action": "cache_stays", "record": record, "problem": str(problem)})
+                self._inspect(image_id)
+        except Missing:
             return False
-        return bool(answer.get("CachesDeleted"))
+        return True
 
 
 def _epoch(moment: object) -> float:

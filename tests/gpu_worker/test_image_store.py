@@ -13,13 +13,16 @@ from typing import Any
 
 import docker
 import pytest
+import requests
 
+from gpu_worker.containers.build_cache import Record, worth_removing
 from gpu_worker.containers.image_store import ImageStore
+from gpu_worker.garbage import OwnImage
 from gpu_worker.images import find_build_tool
 from tests.gpu_worker.worker import eventually
 
 pytestmark = pytest.mark.docker
-KIB = 1024
+KIB, MIB = 1024, 1024 * 1024
 
 
 @pytest.fixture
@@ -67,6 +70,13 @@ def cached(engine: Any, size: int) -> list[str]:
     """The layers in the build cache that have exactly this size."""
     records = engine.api.df()["BuildCache"] or []
     return [record["ID"] for record in records if record["Size"] == size and record["Type"] == "regular"]
+
+
+def gone(store: ImageStore, *images: OwnImage) -> list[OwnImage]:
+    """Have them removed; which are gone."""
+    removed = list[OwnImage]()
+    store.remove_all(images, removed.append)
+    return removed
 
 
 def test_only_this_worker_s_images_are_seen(engine: Any, worker_id: str, build: Callable[..., str]) -> None:
@@ -118,10 +128,46 @@ def test_a_removed_image_takes_its_part_of_the_build_cache_along(
     assert [len(cached(engine, size)) for size in (first, second)] == [1, 1]
 
     [image] = store.all()
-    assert store.remove(image)
+    assert gone(store, image) == [image]
 
     assert store.all() == []
     assert [len(cached(engine, size)) for size in (first, second)] == [0, 0]
+
+
+def test_however_many_go_the_build_cache_is_asked_three_times(
+    engine: Any, worker_id: str, build: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each question costs an engine that has built much some seconds."""
+    first, second = sizes_of(worker_id)
+    sizes = [first, second, first + 70000, second + 70000]
+    for name, size in zip(("a", "b", "c", "d"), sizes, strict=True):
+        build(f"openface/t-7:{name}", size)
+    asked = list[str]()
+    send = requests.Session.send
+
+    def counted(self: requests.Session, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        asked.append(str(request.path_url).partition("?")[0].rpartition("/")[2])
+        return send(self, request, **options)
+
+    store = ImageStore(worker_id)
+    images = store.all()
+    monkeypatch.setattr(requests.Session, "send", counted)
+    assert len(gone(store, *images)) == 4
+
+    assert (asked.count("df"), asked.count("prune")) == (2, 1)
+    assert [len(cached(engine, size)) for size in sizes] == [0, 0, 0, 0]
+
+
+def test_only_what_is_worth_the_engines_time_is_removed_from_its_cache() -> None:
+    """With what was built upon it, which would keep it."""
+    records = {
+        "large": Record(5 * MIB, ()),
+        "upon-large": Record(3, ("large",)),
+        "upon-that": Record(4, ("upon-large", "elsewhere")),
+        "small": Record(400, ("elsewhere",)),
+    }
+
+    assert worth_removing(records) == {"large", "upon-large", "upon-that"}
 
 
 def test_what_a_foreign_image_shares_stays(engine: Any, worker_id: str, build: Callable[..., str]) -> None:
@@ -130,7 +176,7 @@ def test_what_a_foreign_image_shares_stays(engine: Any, worker_id: str, build: C
     foreign = build("somebody/else:one", shared, owned=False)
 
     [image] = (store := ImageStore(worker_id)).all()
-    assert store.remove(image)
+    assert gone(store, image) == [image]
 
     assert [len(cached(engine, size)) for size in (shared, own)] == [1, 0]
     assert engine.images.get(foreign).tags == ["somebody/else:one"]
@@ -143,7 +189,7 @@ def test_an_image_that_a_container_uses_stays(engine: Any, worker_id: str, build
         [image] = (store := ImageStore(worker_id)).all()
 
         assert image.in_use
-        assert not store.remove(image)  # also where it came into use after we had looked
+        assert gone(store, image) == []  # also where it came into use after we had looked
         assert engine.images.get(image_id)
     finally:
         container.remove()
@@ -157,12 +203,12 @@ def test_an_image_that_somebody_named_stays_under_that_name(
 
     [image] = (store := ImageStore(worker_id)).all()
 
-    assert not store.remove(image)
+    assert gone(store, image) == []
     [again] = store.all()
-    assert not store.remove(again)  # the next time as well
+    assert gone(store, again) == []  # the next time as well
     assert engine.images.get(image_id).tags == ["somebody/keeps-it:1"]
 
 
 def sizes_of(worker_id: str) -> tuple[int, int]:
     """Two sizes of this test's own, to find the build cache's records of its layers by."""
-    return 400 * KIB + int(worker_id[:4], 16), 600 * KIB + int(worker_id[9:13], 16)
+    return 1400 * KIB + int(worker_id[:4], 16), 1600 * KIB + int(worker_id[9:13], 16)

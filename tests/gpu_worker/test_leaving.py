@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import json
+import tarfile
+import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import docker
 import pytest
 
 from gpu_worker import cli_disk
+from gpu_worker.__main__ import main
+from gpu_worker.credentials import Credential, CredentialStore
 from tests.gpu_worker.commands_of_owner import Command
 from tests.gpu_worker.control_plane import ControlPlane, Lease
 from tests.gpu_worker.images import container_files
@@ -82,3 +89,35 @@ def test_data_that_is_kept_is_named(plane: ControlPlane, make_worker: Make, comm
     assert answer["kept_volumes"] == [name]
     assert plane.revoked
     volume.remove()
+
+
+@pytest.mark.parametrize("json_too", [False, True])
+def test_people_are_told_how_far_it_is_and_programs_get_one_object(
+    engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], json_too: bool
+) -> None:
+    credential = Credential(f"ofw_{uuid.uuid4().hex}_{'b' * 43}", "gpu1")
+    store = CredentialStore(tmp_path)
+    store.save(credential, token="used")
+    store.wipe(reason="This worker was revoked.")
+    labels = f"LABEL openface.worker={credential.worker_id} openface.role=image openface.repository=7"
+    for tag in ("one", "two"):
+        engine.api.import_image_from_data(
+            empty_tar(tag), repository="openface/t-leave", tag=f"{tag}-{credential.worker_id[:8]}", changes=[labels]
+        )
+
+    words = ["leave", "--data-dir", str(tmp_path), "--url", "http://127.0.0.1:9"]
+    assert main([*words, "--json"] if json_too else words) == 0
+
+    said = capsys.readouterr()
+    assert ("removed 1 of 2 images\nremoved 2 of 2 images\n" in said.err) is not json_too
+    if json_too:
+        assert json.loads(said.out)["removed_images"] == 2
+        assert "of 2 images" not in said.err
+    assert engine.images.list(filters={"label": f"openface.worker={credential.worker_id}"}) == []
+
+
+def empty_tar(name: str) -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo(name))
+    return made.getvalue()
