@@ -27,6 +27,7 @@ HEAD_SECONDS = 20.0  # from the connection, or a head's first byte, to its end
 LINGER_SECONDS = 1.0
 LINGER_BYTES = 1024 * 1024
 
+_FRAMING = (b"content-length", b"transfer-encoding")
 WEBSOCKET_VERSION = b"sec-websocket-version: 13\r\n"  # with 426 (RFC 6455 §4.2.2)
 
 
@@ -44,6 +45,7 @@ class Protocol(HttpToolsProtocol):
     _unread = 0  # bytes since the parser last came to the end of a head, a piece of a body or a message
     _refusal: HTTPStatus | None = None
     _within_head = _within_body = False
+    _body_follows = False  # what the parser takes for another protocol is the body of a request
     _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own says so
@@ -64,7 +66,7 @@ class Protocol(HttpToolsProtocol):
             return
         self._unset_keepalive_if_required()
         try:
-            self.parser.feed_data(data)
+            self._parse(data)
         except httptools.HttpParserError:
             self.send_400_response("")
             return
@@ -86,6 +88,7 @@ class Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._within_head, self._within_body = False, True
         self._head_is_there()
+        self.headers = list(self.headers)  # where trailers go: the scope's own list decides, and is complete
         version = self.parser.get_http_version()
         self._judge(version)
         self._unread = 0
@@ -100,6 +103,7 @@ class Protocol(HttpToolsProtocol):
         upgrades = self.parser.should_upgrade()
         if upgrades and self._should_upgrade():
             return
+        self._body_follows = upgrades and _has_body(self.headers)
         keep_alive = version == "1.1" and self.parser.should_keep_alive() and not upgrades
         self._begin(keep_alive=keep_alive)
 
@@ -108,6 +112,8 @@ class Protocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._body_follows:
+            return
         self._unread = 0
         self._within_body = False
         super().on_message_complete()
@@ -120,6 +126,19 @@ class Protocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Called for what the parser, or one of our own rules, does not take."""
         self._refuse(self._refusal or HTTPStatus.BAD_REQUEST)
+
+    def _parse(self, data: bytes) -> None:
+        """Feed the parser. An upgrade that we do not speak is passed over, and the request's body read all the same."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if not self._body_follows:
+                raise
+            self._body_follows = False
+            self.parser = httptools.HttpRequestParser(_Body(self))
+            self.parser.feed_data(b"POST / HTTP/1.1\r\nConnection: close\r\n")
+            self.parser.feed_data(b"".join(b"%b: %b\r\n" % field for field in self.headers if field[0] in _FRAMING))
+            self.parser.feed_data(b"\r\n" + data[upgrade.args[0] :])
 
     def _should_upgrade_to_ws(self) -> bool:
         return True
@@ -227,6 +246,18 @@ class Protocol(HttpToolsProtocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.loop.call_later(LINGER_SECONDS, self.transport.close)
+
+
+class _Body:
+    """Hears of the body only. The head of a request that asks for an upgrade which we do not speak was heard."""
+
+    def __init__(self, protocol: Protocol) -> None:
+        self.on_body = protocol.on_body
+        self.on_message_complete = protocol.on_message_complete
+
+
+def _has_body(headers: list[tuple[bytes, bytes]]) -> bool:
+    return any(name in _FRAMING and value != b"0" for name, value in headers)
 
 
 def _origin_form(target: bytes) -> bytes:

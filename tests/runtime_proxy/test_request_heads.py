@@ -7,11 +7,12 @@ import logging
 from collections.abc import Callable
 
 import pytest
+from django.contrib.auth.models import User
 
 from jobs.models import Job
 from runtime_proxy import server
 from runtime_proxy.server import MAX_HEAD_BYTES
-from tests.runtime_proxy.data_plane import DataPlane
+from tests.runtime_proxy.data_plane import DataPlane, until
 from tests.runtime_proxy.upstreams import Asked, Upstream
 
 RunSpace = Callable[..., Job]
@@ -181,13 +182,109 @@ def test_what_is_being_answered_is_not_cut_by_a_late_head(
     assert b"there" in data_plane.raw(START + b"\r\nGET /run")
 
 
-def test_an_upgrade_that_we_do_not_speak_is_passed_over(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
+@pytest.mark.parametrize(
+    ("framing", "body"),
+    [
+        (b"", b""),
+        (b"Content-Length: 5\r\n", b"hello"),
+        (b"Transfer-Encoding: chunked\r\n", b"2\r\nhe\r\n3\r\nllo\r\n0\r\nX-Late: 1\r\n\r\n"),
+    ],
+    ids=["no body", "counted", "chunked"],
+)
+@pytest.mark.parametrize("at_once", [True, False])
+def test_an_upgrade_that_we_do_not_speak_is_passed_over(
+    data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, framing: bytes, body: bytes, at_once: bool
+):
+    """As Java's client asks at first, for HTTP/2."""
     run_space()
+    bodies = []
 
-    answer = data_plane.raw(START + b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+    async def keep(asked: Asked) -> None:
+        bodies.append(await asked.body())
+        await asked.ok()
+
+    upstream.handler = keep
+    head = b"POST /run/alice/app/ HTTP/1.1\r\nHost: h\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+    head += b"HTTP2-Settings: AAEA\r\n" + framing + b"\r\n"
+
+    with data_plane.connect() as client:
+        if at_once:
+            client.sendall(head + body)
+        else:
+            client.sendall(head)
+            until(lambda: len(upstream.seen) == 1)
+            for byte in body:
+                client.sendall(bytes((byte,)))
+        answer = client.recv(65536)
 
     assert answer.startswith(b"HTTP/1.1 200 ")
-    assert upstream.seen[0].one(b"upgrade") is None
+    assert bodies == [b"hello" if framing else b""]
+    assert not {b"upgrade", b"http2-settings", b"x-late"} & {name.lower() for name, _ in upstream.seen[0].headers}
+
+
+@pytest.mark.parametrize(
+    "trailer",
+    [
+        b"Cookie: a=1",
+        b"Authorization: Bearer x",
+        b"X-Forwarded-For: 6.6.6.6",
+        b"Connection: accept",
+        b"Host: elsewhere",
+        b"Expect: 100-continue",
+        b"X-Checksum: 1",
+    ],
+)
+def test_what_comes_after_a_body_is_no_header(
+    data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, trailer: bytes
+):
+    run_space()
+    bodies = []
+
+    async def keep(asked: Asked) -> None:
+        bodies.append(await asked.body())
+        await asked.ok()
+
+    upstream.handler = keep
+    request = b"POST /run/alice/app/ HTTP/1.1\r\nHost: h\r\nAccept: x\r\nTransfer-Encoding: chunked\r\n%s\r\n"
+    for ending in (b"", trailer + b"\r\n"):
+        data_plane.raw(request % b"Connection: close\r\n" + b"5\r\nhello\r\n0\r\n" + ending + b"\r\n")
+
+    assert bodies == [b"hello", b"hello"]
+    without, with_trailer = (asked.headers for asked in upstream.seen)
+    assert with_trailer == without
+
+
+@pytest.mark.parametrize("trailer", [b"Content-Length: 3", b"Transfer-Encoding: gzip"])
+def test_a_trailer_that_would_frame_the_body_ends_it_broken(
+    data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, trailer: bytes
+):
+    run_space()
+    bodies = []
+
+    async def keep(asked: Asked) -> None:
+        bodies.append(await asked.body())
+        await asked.ok()
+
+    upstream.handler = keep
+
+    answer = data_plane.raw(START + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n" + trailer + b"\r\n\r\n")
+
+    assert not answer.startswith(b"HTTP/1.1 200 ")
+    until(lambda: upstream.open_connections == 0)
+    assert bodies == []
+
+
+def test_a_session_in_a_trailer_opens_nothing(
+    data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, signed_in: Callable[[User], str]
+):
+    run_space(visibility="private")
+    cookie = b"Cookie: " + signed_in(User.objects.create_user("alice")).encode() + b"\r\n"
+    request = b"POST /run/alice/app/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n"
+
+    answer = data_plane.raw(request + b"\r\n0\r\n" + cookie + b"\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert not upstream.seen
 
 
 def test_a_handover_with_too_many_fields_is_refused(data_plane: DataPlane):

@@ -64,7 +64,10 @@ class Asked:
         if self.one(b"transfer-encoding") == b"chunked":
             pieces: list[bytes] = []
             while True:
-                size = int(await self.reader.readline(), 16)
+                line = await self.reader.readline()
+                if not line:
+                    raise asyncio.IncompleteReadError(b"".join(pieces), None)
+                size = int(line, 16)
                 piece = await self.reader.readexactly(size)
                 await self.reader.readline()
                 if not size:
