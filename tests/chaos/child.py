@@ -17,6 +17,7 @@ from django.db import connection, transaction
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import engine
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+from psycopg.pq import ExecStatus
 
 from tests.chaos.fleet import Fleet, found_fleet
 from tests.chaos.http_schedules import (
@@ -67,15 +68,28 @@ def run(seeds: Iterator[int], *, schedules: int, over_http: bool, steps: int, ba
 
 def _hurry() -> None:
     """The same few hundred statements come again and again: the server plans each once. And what lives long here is
-    not looked through for garbage every time.
+    not looked through for garbage.
     """
     options = {"server_side_binding": True, "prepare_threshold": 1, "options": "-c plan_cache_mode=force_generic_plan"}
     connection.settings_dict["OPTIONS"].update(options)
     # Savepoints end with their schedule, which is rolled back.
     connection._savepoint_commit = lambda sid: None  # type: ignore[attr-defined]  # a method of the backend
+    connection._savepoint_rollback = _roll_back_to  # type: ignore[attr-defined]
+    connection.ensure_connection()
+    connection.connection.prepared_max = None
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.disable()  # `_tidy` collects
+
+
+def _roll_back_to(savepoint: str) -> None:
+    """Go back to a savepoint without psycopg's knowledge: it forgets every prepared statement at a rollback, for a
+    table may have been made in between. None is made here.
+    """
+    statement = f"ROLLBACK TO SAVEPOINT {connection.ops.quote_name(savepoint)}"
+    result = connection.connection.pgconn.exec_(statement.encode())
+    if result.status != ExecStatus.COMMAND_OK:
+        raise AssertionError(result.error_message.decode(errors="replace"))
 
 
 def _in_process(fleet: Fleet, seeds: Iterator[int], schedules: int, options: settings) -> list[int]:
@@ -131,6 +145,7 @@ def _run_machine(kind: type[RuleBasedStateMachine], seed: int, options: settings
 
 def _tidy() -> None:
     """Rows that were rolled back or replaced are dead weight for the next schedules."""
+    gc.collect()
     with connection.cursor() as cursor:
         cursor.execute("VACUUM")
 
