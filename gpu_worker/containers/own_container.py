@@ -12,8 +12,9 @@ from gpu_worker.containers.connection import Missing, engine_errors
 
 MARK = Path("/.dockerenv")
 MOUNTS = Path("/proc/self/mountinfo")
-# The engine mounts its own hosts file into every container, from a directory named after the container.
-OWN_FILES = re.compile(r"/containers/([0-9a-f]{64})/(?:hostname|hosts|resolv\.conf) ")
+# The engine mounts its own hosts file into every container, from a directory named after the container. Where these are
+# seen at another place than a container's own, it is reading files of somebody else's, which it mounts on the host.
+OWN_FILES = re.compile(r"/containers/([0-9a-f]{64})/(hostname|hosts|resolv\.conf) /etc/\2 ")
 
 
 def own_container(client: DockerClient) -> str | None:
@@ -36,7 +37,7 @@ def own_container(client: DockerClient) -> str | None:
 def names_of_mine(mounts: Path = MOUNTS) -> list[str]:
     """What the engine may know us by. The host name is the short id, unless somebody has given another."""
     try:
-        ids = OWN_FILES.findall(mounts.read_text())
+        ids = [found[1] for found in OWN_FILES.finditer(mounts.read_text())]
     except OSError:
         ids = []
     return [*dict.fromkeys(ids), socket.gethostname()]

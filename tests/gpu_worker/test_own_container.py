@@ -7,11 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
+import docker
 import pytest
 import requests
 
-from gpu_worker.containers.own_container import names_of_mine, own_container
+from gpu_worker.containers.own_container import MOUNTS, names_of_mine, own_container
 from gpu_worker.errors import EngineSilent
+from tests.gpu_worker.containerised import ensure_image
+from tests.gpu_worker.images import BUSYBOX
 
 ID = "4cfc4f684356a9f19601750bc58346d9a0484776fc05ce1f267b25ef3062a85a"
 LINE = "1015 1003 259:1 /var/lib/docker/containers/{id}/{file} /etc/{file} rw,relatime - ext4 /dev/root rw\n"
@@ -30,6 +33,26 @@ def test_where_no_mount_names_it_the_host_name_is_left(tmp_path: Path) -> None:
 
     assert names_of_mine(mounts) == [socket.gethostname()]
     assert names_of_mine(tmp_path / "missing") == [socket.gethostname()]
+
+
+@pytest.mark.docker
+def test_a_container_whose_files_the_engine_hands_out_is_not_taken_for_our_own() -> None:
+    """It mounts them where a worker on the host sees it, which may well have a stray /.dockerenv."""
+    engine = docker.from_env()
+    container = engine.containers.create(ensure_image(engine), ["/busybox", "true"], volumes=[f"{BUSYBOX}:/busybox:ro"])
+    try:
+        container.start()
+        container.wait()
+        pieces, _ = container.get_archive("/")
+        mounts, names = MOUNTS.read_text(), names_of_mine()
+        for _ in pieces:  # the engine lets go of the container
+            pass
+
+        assert str(container.id) in mounts, "or this engine does it in another way"
+        assert names == [socket.gethostname()]
+    finally:
+        container.remove(force=True)
+        engine.close()
 
 
 def test_an_engine_that_does_not_answer_is_no_proof_of_being_on_the_host(
