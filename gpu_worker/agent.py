@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from gpu_worker import __version__, standing_down
 from gpu_worker.answer import EXIT_FINAL, EXIT_OK, EXIT_UNEXPECTED
+from gpu_worker.build_key import BuildKey
 from gpu_worker.claiming import ClaimLoop
 from gpu_worker.config import WorkerConfig
 from gpu_worker.containers import ContainerEngine
@@ -79,6 +80,7 @@ def make_executor(config: WorkerConfig, worker_id: str) -> Executor:
         limit_defaults=config.limit_defaults,
         build=config.build,
         keep_space_data=config.keep_space_data,
+        build_key=BuildKey(config.data_dir),
     )
 
 

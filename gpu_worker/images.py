@@ -23,6 +23,7 @@ from gpu_worker import __version__
 from gpu_worker.app_plan import FILE_LIMIT_BYTES, read_plan
 from gpu_worker.build_errors import LastLines
 from gpu_worker.build_groups import BuildGroup
+from gpu_worker.build_key import BuildKey
 from gpu_worker.build_settings import BuildSettings
 from gpu_worker.build_watch import Bounds, BuildWatch
 from gpu_worker.cache_mounts import NAMESPACE, separated
@@ -166,9 +167,13 @@ class ImageBuilder:
         tool: BuildTool | None,
         group: Callable[[bool], BuildGroup] = lambda buildx: NO_GROUP,
         lender: Lender = ANY_IMAGE,
+        key: BuildKey | None = None,
     ) -> None:
-        """*group*: where builds run; it is told whether buildx builds, and asked before each build."""
-        self._tool, self._group, self._lender = tool, group, lender
+        """*group*: where builds run; it is told whether buildx builds, and asked before each build.
+
+        *key*: keeps what BuildKit keeps of one repository from the others; None: from other builders' as well.
+        """
+        self._tool, self._group, self._lender, self._key = tool, group, lender, key or BuildKey()
         self._bounds = Bounds()
 
     def build(
@@ -210,7 +215,7 @@ class ImageBuilder:
                 if claim.sdk not in (None, "docker"):
                     output(f"The repository has a Dockerfile: it counts, and not sdk: {claim.sdk}.\n".encode())
                 named.read(plan.text, claim.build_args)
-                argv += _own_dockerfile(plan, claim, source, Path(private))
+                argv += _own_dockerfile(plan, claim, source, Path(private), self._key.name_of(claim.repository_id))
             with self._bounds.during(group):
                 self._run([*argv, str(source)], plan, claim, output, cancel, started, group, named)
             return id_file.read_text().strip()
@@ -266,11 +271,13 @@ def _use_recipe(recipe: Recipe, private: Path, output: Callable[[bytes], None]) 
     return [f"--file={dockerfile}", *(f"--secret=id={name},src={path}" for name, path in recipe.secrets.items())]
 
 
-def _own_dockerfile(plan: BuildPlan, claim: Claim, source: Path, private: Path) -> list[str]:
-    """The repository's Dockerfile, as it is or with cache mounts of its own, and what its steps are given."""
+def _own_dockerfile(plan: BuildPlan, claim: Claim, source: Path, private: Path, namespace: str) -> list[str]:
+    """The repository's Dockerfile, as it is or with cache mounts of its own, and what its steps are given.
+
+    *namespace*: the repository's name that no other one can guess.
+    """
     dockerfile = plan.dockerfile
     assert dockerfile is not None
-    namespace = hashlib.sha256(claim.repository_id.encode()).hexdigest()[:16]
     written = dockerfile.read_bytes().decode(errors="surrogateescape")  # line ends and odd bytes stay as they are
     if (text := separated(written, namespace)) != written:
         dockerfile = private / "Dockerfile"

@@ -14,6 +14,7 @@ from docker.types import DeviceRequest, LogConfig, Mount
 from gpu_worker import build_groups
 from gpu_worker.base_images import base_of
 from gpu_worker.build_groups import BuildGroup
+from gpu_worker.build_key import BuildKey
 from gpu_worker.build_settings import BuildSettings
 from gpu_worker.build_watch import Bounds
 from gpu_worker.commands import Cancel
@@ -65,8 +66,13 @@ class ContainerEngine:
         build: BuildSettings | None = None,
         keep_space_data: bool = True,
         base_url: str | None = None,
+        build_key: BuildKey | None = None,
     ) -> None:
-        """*keep_space_data* off: what a Space writes to /data and /cache goes with its container."""
+        """*keep_space_data* off: what a Space writes to /data and /cache goes with its container.
+
+        *build_key* None: what builds keep in cache mounts is for this object's life.
+        """
+        self._build_key = build_key or BuildKey()
         self._worker_id = worker_id
         self._build = build or BuildSettings()
         self._limit_defaults = limit_defaults or LimitDefaults()
@@ -119,7 +125,7 @@ class ContainerEngine:
         else:
             if self._builder is None:
                 lender = Lender(self.images.find_local, self._build.lent_images)
-                self._builder = ImageBuilder(find_build_tool(), self.build_group, lender)
+                self._builder = ImageBuilder(find_build_tool(), self.build_group, lender, self._build_key)
             labels = {
                 **labels_of(self._worker_id, JobFacts.of(claim), IMAGE),
                 INPUTS_LABEL: plan.inputs,

@@ -19,6 +19,7 @@ from typing import Any
 
 import docker
 
+from gpu_worker.build_key import BuildKey
 from gpu_worker.build_settings import BuildSettings
 from gpu_worker.images import ANY_IMAGE, ImageBuilder, find_build_tool, plan_build
 from gpu_worker.lent_images import Lender
@@ -55,6 +56,9 @@ def claim(**changes: Any) -> Claim:
     return replace(plain, repository_id=uuid.uuid4().hex, **changes)
 
 
+KEY = BuildKey()  # all builds of a run are one worker's
+
+
 @dataclass
 class Build:
     """One build on the real engine. Its images are gone with `forget`."""
@@ -70,7 +74,7 @@ class Build:
     def run(self) -> str:
         """Build; the image's id. Raises what ImageBuilder raises."""
         plan = plan_build(self.claim, self.source, self.settings)
-        return ImageBuilder(find_build_tool(), lender=self.lender).build(
+        return ImageBuilder(find_build_tool(), lender=self.lender, key=KEY).build(
             plan,
             self.claim,
             self.source,

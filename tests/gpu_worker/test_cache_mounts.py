@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import threading
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
+from gpu_worker.build_key import FILE_NAME, BuildKey
 from gpu_worker.cache_mounts import separated
 from gpu_worker.errors import JobFailed
 from gpu_worker.images import BuildPlan, BuildTool, ImageBuilder
 from gpu_worker.protocol import Claim
-from tests.gpu_worker.builds import Build, claim, write
+from tests.gpu_worker.builds import KEY, Build, claim, write
 from tests.gpu_worker.images import BUSYBOX
 
 STEPS = """\
@@ -136,7 +137,7 @@ def handed_over(source: Path, job: Claim, directory: Path) -> Path:
     docker, kept = directory / "docker", directory / "kept"
     docker.write_text(DOCKER.format(python=sys.executable, kept=str(kept)))
     docker.chmod(0o755)
-    ImageBuilder(BuildTool(str(docker), ("build",), {}, "1")).build(
+    ImageBuilder(BuildTool(str(docker), ("build",), {}, "1"), key=KEY).build(
         BuildPlan("inputs", dockerfile=source / "Dockerfile"), job, source,
         labels={}, output=lambda data: None, cancel=threading.Event(), started=lambda identity: None,
     )  # fmt: skip
@@ -151,7 +152,7 @@ def test_the_dockerfile_that_is_built_has_the_bytes_of_the_repository_s(tmp_path
 
     kept = handed_over(source, job, tmp_path)
 
-    namespace = sha256(job.repository_id.encode()).hexdigest()[:16]
+    namespace = KEY.name_of(job.repository_id)
     mount = f"RUN --mount=type=cache,id={namespace}-a" if syntax else "RUN --mount=type=cache,id=a"
     assert kept.read_bytes() == written % mount.encode()
 
@@ -170,10 +171,25 @@ def test_the_list_of_what_to_leave_out_goes_along_unless_it_is_a_file_of_the_mac
     assert ignored.read_text() == "nothing"
 
 
-def log_of(job: Claim, name: str, directory: Path) -> str:
+def test_the_name_of_a_repository_is_the_same_for_one_worker_and_nobody_elses_to_guess(tmp_path: Path) -> None:
+    name = BuildKey(tmp_path / "one").name_of("7")
+
+    assert BuildKey(tmp_path / "one").name_of("7") == name
+    assert len({name, BuildKey(tmp_path / "one").name_of("8"), BuildKey(tmp_path / "two").name_of("7")}) == 3
+    assert (tmp_path / "one" / FILE_NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_where_it_cannot_be_kept_builds_go_on_with_one_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    key = BuildKey(tmp_path / "file")  # no directory, so nothing can be written there
+
+    assert key.name_of("7") == key.name_of("7") != BuildKey(tmp_path / "file").name_of("7")
+
+
+def log_of(job: Claim, name: str, directory: Path, steps: str = STEPS) -> str:
     source = directory / name / "source"
     files: dict[str, str | bytes] = {
-        "Dockerfile": STEPS.format(name=name),
+        "Dockerfile": steps.format(name=name),
         "busybox": BUSYBOX.read_bytes(),
         "mark": f"by {name}",
     }
@@ -183,6 +199,21 @@ def log_of(job: Claim, name: str, directory: Path) -> str:
     finally:
         build.forget()
     return next(line for line in build.log.splitlines() if "seen:" in line and "RUN" not in line)
+
+
+@pytest.mark.docker
+def test_another_repository_s_cache_is_not_had_by_an_id_that_was_made_for_it(tmp_path: Path) -> None:
+    """What could be known of the other repository are its id and how names were made of it."""
+    mine, others = claim(), claim()
+    known = hashlib.sha256(mine.repository_id.encode()).hexdigest()
+    log_of(mine, "one", tmp_path)
+
+    for place, name in enumerate((known[:16], known[:32], mine.repository_id)):
+        steps = STEPS.replace("target=/cache", f"id=../{name}//cache,target=/cache")
+        foreign = log_of(others, f"foreign-{place}", tmp_path, steps)
+        assert "by one" not in foreign
+
+    assert "by one" in log_of(mine, "two", tmp_path)
 
 
 @pytest.mark.docker
