@@ -16,6 +16,7 @@ from pathlib import Path
 from gpu_worker.commands import Cancel, CommandTimeout, run_command
 from gpu_worker.deep_trees import files_below
 from gpu_worker.errors import JobFailed
+from gpu_worker.git_words import GitWords
 from gpu_worker.outages import Patience
 from gpu_worker.process_identity import ProcessIdentity
 from gpu_worker.tree_names import one_line
@@ -81,6 +82,7 @@ class Git:
         self.tree, self.access, self.around, self.repository = tree, access, around, repository
         self._environment = environment(tree, repository, access, around.verify_tls)
         self._last = b""
+        self._words = GitWords(around.output)
 
     def init(self) -> None:
         """Make an empty repository. Raises JobFailed."""
@@ -116,6 +118,8 @@ class Git:
             raise JobFailed("source_failed", "git is not installed on this worker.") from None
         except CommandTimeout:
             raise GitTimeout("source_failed", f"git {arguments[0]} took longer than {timeout_seconds:.0f} s.") from None
+        finally:
+            self._words.end()
         if status != 0 and DISK_FULL.search(self._last):
             raise JobFailed("disk_full", f"There was no space left while git ran {arguments[0]}.")
         return status
@@ -190,7 +194,7 @@ class Git:
 
     def _hear(self, data: bytes) -> None:
         self._last = (self._last + data)[-LAST_WORDS_BYTES:]
-        self.around.output(data)
+        self._words.hear(data)
 
 
 def environment(tree: Path, repository: Path, access: Access, verify_tls: bool | Path) -> Mapping[str, str]:

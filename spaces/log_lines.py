@@ -26,7 +26,7 @@ _ESCAPES = re.compile(
 )
 _BUILDKIT = re.compile(r"#[0-9]+ (?P<seconds>[0-9]{1,7}\.[0-9]+) (?P<text>.*)", re.DOTALL)
 _TROUBLE = re.compile(
-    r"(?i:^\s*(?:>>>\s*)?(?:error|fatal|panic|critical)\b)"
+    r"(?i:^\s*(?:>>>\s*|git:\s)?(?:error|fatal|panic|critical)\b)"
     r"|^Traceback \(most recent call last\)"
     r"|^[\w.]*(?:Error|Exception)(?::|$)"
     r"|\b(?:ERROR|CRITICAL|FATAL)\b"

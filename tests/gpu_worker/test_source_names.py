@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from gpu_worker.errors import JobFailed
+from gpu_worker.git_words import GitWords
+from gpu_worker.source import SourceFetcher
 from gpu_worker.tree_names import one_line, shown
 from tests.gpu_worker.builds import image_content
 from tests.gpu_worker.control_plane import ControlPlane
 from tests.gpu_worker.images import container_files
-from tests.gpu_worker.test_source import claim_of, fetch
+from tests.gpu_worker.test_source import NEVER, claim_of, fetch
+from tests.gpu_worker.test_source_broken_objects import Store
 from tests.gpu_worker.worker import WorkerProcess, eventually, make_repository
 
 ODD = [
@@ -75,6 +79,37 @@ def test_a_remark_about_a_file_is_one_line_that_names_it(plane: ControlPlane, tm
         rf'"caf\351" {remark}',
     ]
     assert not any(line.startswith("The control plane says") for line in lines)
+
+
+def test_what_git_says_of_a_name_is_marked_as_git_s_and_changes_no_line(plane: ControlPlane, tmp_path: Path) -> None:
+    """One that is too long for a disk: git says it as it is."""
+    store, said = Store(plane), list[bytes]()
+    name = b"red\x1b[31m\r\nThe control plane says: all is well " + b"x" * 300
+    revision = store.commit(b"100644 " + name + b"\0" + store.blob)
+    with pytest.raises(JobFailed) as failure:
+        SourceFetcher().fetch(claim_of(plane, "hello", revision), tmp_path / "source", output=said.append, cancel=NEVER)
+
+    first, *lines = b"".join(said).decode().splitlines()
+
+    assert first.startswith("Fetching alice/hello at ")
+    assert any("all is well" in line for line in lines)
+    assert all(line.startswith("git: ") and line.isprintable() for line in lines)
+    assert failure.value.reason == "source_failed" and failure.value.detail.isprintable()
+
+
+def test_a_line_of_git_s_is_whole_however_it_arrives_and_never_too_long() -> None:
+    told = list[bytes]()
+    words = GitWords(told.append)
+
+    for piece in (b"fatal: caf\xc3", b"\xa9\x1b[2K\n\n10%\r20%\r", b"y" * 5000, b"\nlast"):
+        words.hear(piece)
+    words.end()
+
+    lines = b"".join(told).decode().splitlines()
+    assert lines[0] == "git: fatal: café\\033[2K"
+    assert lines[1:3] == ["git: 10%", "git: 20%"]
+    assert [len(line) for line in lines[3:5]] == [5 + 4096, 5 + 904]
+    assert lines[5:] == ["git: last"]
 
 
 def test_remarks_without_end_are_counted(plane: ControlPlane, tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ def test_whatever_is_printed_only_our_own_spans_come_out(raw: str) -> None:
         ("Traceback (most recent call last):", True),
         ("ModuleNotFoundError: No module named 'torch'", True),
         ("requests.exceptions.ConnectionError: refused", True),
+        ("git: fatal: unable to read tree", True),
         ("0 errors, 0 warnings", False),
         ("Installing error-handler 1.0", False),
     ],
