@@ -19,6 +19,7 @@ from spaces import delivering, words
 from spaces.durations import gigabytes, rough
 from spaces.why import Reader
 from workers import refusals, unreleased
+from workers.gateways import refused_proposal
 from workers.gpu_rows import GpuRow, gone_since, gpu_row
 from workers.held import Held
 from workers.models import Gpu, Worker
@@ -238,12 +239,23 @@ def _drain(line: WorkerLine, reader: Reader) -> list[str]:
     return told
 
 
-def _operators_remarks(line: WorkerLine) -> list[str]:
+def _of_its_gateway(line: WorkerLine) -> list[str]:
     worker, remarks = line.worker, []
     if line.online and worker.gateway_status != Worker.Gateway.OK:
         remarks.append(_("Its gateway does not serve: %(why)s.") % {"why": gateway_sentence(worker)})
-    elif worker.gateway_proposed_url:
+    if refusal := refused_proposal(worker):
+        facts = {"url": worker.gateway_proposed_url, "why": refusal.rstrip("."), "called": worker.gateway_url}
+        remarks.append(
+            _("The gateway address %(url)s that it proposes is refused: %(why)s. %(called)s goes on counting.") % facts
+        )
+    elif worker.gateway_proposed_url and not remarks:
         remarks.append(_("It proposes another gateway address: %(url)s.") % {"url": worker.gateway_proposed_url})
+    return remarks
+
+
+def _operators_remarks(line: WorkerLine) -> list[str]:
+    worker, remarks = line.worker, []
+    remarks += _of_its_gateway(line)
     for check in worker.doctor:
         # Neither good nor bad is worth a line only where somebody could do something about it.
         if check.get("ok") is False or (check.get("ok") is None and check.get("remedy")):

@@ -81,19 +81,31 @@ def apply_proposal(worker: Worker, url: str | None) -> list[str]:
             worker.gateway_status = Worker.Gateway.PROPOSED
             worker.gateway_detail = "An operator has to approve this address."
     elif not worker.gateway_url:
+        worker.gateway_proposed_url = ""
         worker.gateway_status, worker.gateway_detail = Worker.Gateway.REFUSED, verdict.refusal[:255]
+    else:  # kept, and never offered for approval, so that operators and the worker are told why (refused_proposal)
+        worker.gateway_proposed_url = url if len(url) <= MAX_LENGTH else ""
     return ["gateway_url", "gateway_proposed_url", "gateway_status", "gateway_detail"]
+
+
+def refused_proposal(worker: Worker) -> str:
+    """Why the address that it proposes beside its approved one may not be; "" where it proposes none, or it may."""
+    if not worker.gateway_proposed_url:
+        return ""
+    return judge(worker.gateway_proposed_url, enrolled_from=None, local=worker.local, first=False).refusal
 
 
 def on_the_wire(worker: Worker) -> str | None:
     """Return what the worker is told of its gateway: ok, refused, timeout, proposed, or None (not checked yet)."""
-    if worker.gateway_proposed_url:
+    if worker.gateway_proposed_url and not refused_proposal(worker):
         return "proposed"
     return None if worker.gateway_status == Worker.Gateway.UNKNOWN else str(worker.gateway_status)
 
 
 def because(worker: Worker) -> str | None:
     """Why the worker's gateway does not serve, in a sentence for its owner; None: it does, or nobody has looked yet."""
+    if refusal := refused_proposal(worker):
+        return f"{worker.gateway_proposed_url} is refused: {refusal} {worker.gateway_url} goes on counting."
     if worker.gateway_proposed_url:
         waits = f"{worker.gateway_proposed_url} waits until an operator approves it."
         return f"{waits} Until then {worker.gateway_url} counts." if worker.gateway_url else waits

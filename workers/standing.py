@@ -19,6 +19,7 @@ from jobs import audit, lifecycle, notices
 from jobs.audit import Actor
 from jobs.models import Job
 from spaces.models import Space
+from workers import gateways
 from workers.errors import UnknownWorker, WrongStanding
 from workers.models import Worker
 
@@ -110,11 +111,16 @@ def revoke(worker_id: uuid.UUID, *, actor: Actor, address: str | None = None, re
 
 
 def approve_gateway(worker_id: uuid.UUID, *, actor: Actor, address: str | None = None) -> Worker:
-    """Make the proposed address the one we call. Raises UnknownWorker, WrongStanding (nothing is proposed)."""
+    """Make the proposed address the one we call.
+
+    Raises UnknownWorker, WrongStanding (nothing is proposed, or what no worker may propose).
+    """
     with transaction.atomic():
         worker = locked(worker_id)
         if not worker.gateway_proposed_url:
             raise WrongStanding(f"{worker.name} proposes no gateway address.")
+        if refusal := gateways.refused_proposal(worker):
+            raise WrongStanding(f"{worker.name} may not propose {worker.gateway_proposed_url}: {refusal}")
         before = {"gateway_url": worker.gateway_url}
         worker.gateway_url, worker.gateway_proposed_url = worker.gateway_proposed_url, ""
         worker.gateway_status, worker.gateway_detail = Worker.Gateway.UNKNOWN, ""

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.test import Client
 
+from tests.factories import UserFactory
 from tests.protocol.test_server_messages import complaints
+from workers import standing
+from workers.errors import WrongStanding
 from workers.models import Worker
 
 pytestmark = pytest.mark.django_db
@@ -60,3 +64,46 @@ def test_an_address_that_is_refused_is_told_with_its_reason_at_the_start(enroll:
     answer = worker.register(gateway_url="http://127.0.0.1:8787")
 
     assert (answer["gateway"], answer["gateway_url"], answer["gateway_detail"]) == ("refused", None, LOOPBACK)
+
+
+class TestRefusedBesideAnApprovedOne:
+    URL = "http://127.0.0.1:8787"
+    WHY = f"{URL} is refused: {LOOPBACK} {APPROVED} goes on counting."
+
+    @pytest.fixture
+    def worker(self, enroll: Enroll) -> Any:
+        worker = enroll("gpu1", register=False)
+        facts = {"gateway_url": APPROVED, "gateway_status": Worker.Gateway.OK, "gateway_fixed": False}
+        Worker.objects.filter(pk=worker.id).update(**facts)
+        return worker
+
+    def test_the_worker_is_told_why_and_serves_as_before(self, worker: Any) -> None:
+        first = worker.register(gateway_url=self.URL)
+        then = worker.heartbeat().json()
+
+        for answer in (first, then):
+            assert (answer["gateway"], answer["gateway_url"], answer["gateway_detail"]) == ("ok", APPROVED, self.WHY)
+
+    def test_the_fleet_page_says_so(self, worker: Any) -> None:
+        worker.register(gateway_url=self.URL)
+        staff = Client()
+        staff.force_login(UserFactory.create(is_staff=True))
+
+        page = staff.get("/fleet/").content.decode()
+
+        assert f"The gateway address {self.URL} that it proposes is refused: {LOOPBACK}" in page
+        assert "It proposes another gateway address" not in page
+
+    def test_no_operator_approves_it_by_mistake(self, worker: Any) -> None:
+        worker.register(gateway_url=self.URL)
+
+        with pytest.raises(WrongStanding, match=r"may not propose http://127\.0\.0\.1:8787: 127\.0\.0\.1 is"):
+            standing.approve_gateway(worker.id, actor=None)
+
+        assert worker.row.gateway_url == APPROVED
+
+    def test_it_is_forgotten_with_a_better_one(self, worker: Any) -> None:
+        worker.register(gateway_url=self.URL)
+
+        assert worker.register(gateway_url=APPROVED)["gateway_detail"] is None
+        assert worker.register(gateway_url=OTHER)["gateway"] == "proposed"
