@@ -21,8 +21,8 @@ test: $(VENV)/.installed-test
 	@$(RUN) scripts/run_tests.py $(SUITES)
 
 test-apps: $(VENV)/.installed-test
-	@echo 'fetches into .venv-apps, once: Gradio 4, 5 and 6, Streamlit, JupyterLab, FastAPI, NiceGUI, Panel, Dash and aiohttp from PyPI;'
-	@echo 'Express, socket.io and Vite from npm, which has to be installed'
+	@echo 'fetches into .venv-apps, once: Gradio 4, 5 and 6, Streamlit, JupyterLab, FastAPI, Flask, NiceGUI, Panel, Dash, marimo,'
+	@echo 'Shiny, Chainlit, textual-serve and aiohttp from PyPI; Express, socket.io and Vite from npm, which has to be installed'
 	@command -v npm >/dev/null || { echo 'npm is not installed (apt-get install npm)'; exit 1; }
 	@OPENFACE_TEST_INDEX=1 OPENFACE_REQUIRE=docker,browser $(RUN) -m pytest tests/apps -v $(if $(APP),-k $(APP))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import random
 import re
 from pathlib import Path
 
@@ -17,7 +19,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.index, pytest.mark.timeout(900)]
 FILE = text_file("さくら")
 
 
-def test_streamlit_reruns_and_takes_a_file(open_app: OpenApp, tmp_path: Path) -> None:
+def test_streamlit_reruns_and_takes_files_also_one_of_50_mb(open_app: OpenApp, tmp_path: Path) -> None:
     visit = open_app(source("streamlit", tmp_path / "streamlit"))
 
     for count in (1, 2):
@@ -25,6 +27,11 @@ def test_streamlit_reruns_and_takes_a_file(open_app: OpenApp, tmp_path: Path) ->
         expect(visit.app.get_by_text(f"Counted {count} times.")).to_be_visible()
     visit.app.locator("input[type=file]").set_input_files(FILE)
     expect(visit.app.get_by_text("Backwards: らくさ")).to_be_visible()
+
+    large = tmp_path / "large.bin"
+    large.write_bytes(content := random.Random(50).randbytes(50_000_000))
+    visit.app.locator("input[type=file]").set_input_files(large)
+    expect(visit.app.get_by_text(f"50000000 bytes, SHA-256 {hashlib.sha256(content).hexdigest()}")).to_be_visible()
 
     assert visit.escaped == visit.failed == set()
     assert visit.sockets == [f"{visit.prefix}/_stcore/stream"]
@@ -74,7 +81,14 @@ def test_fastapi_tries_out_its_documentation_and_redirects_and_takes_a_file(open
 
 
 @pytest.mark.parametrize(
-    ("name", "sockets"), [("nicegui", ["/_nicegui_ws/socket.io/"]), ("panel", ["/ws"]), ("dash", [])]
+    ("name", "sockets"),
+    [
+        ("nicegui", ["/_nicegui_ws/socket.io/"]),
+        ("panel", ["/ws"]),
+        ("dash", []),
+        ("marimo", ["/ws"]),
+        ("shiny", ["/websocket/"]),
+    ],
 )
 def test_what_is_clicked_and_sent_runs_on_the_server(
     open_app: OpenApp, tmp_path: Path, name: str, sockets: list[str]

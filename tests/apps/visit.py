@@ -55,6 +55,15 @@ class Visit:
             portal.act(self.space, "stop")
             self._world.wait_for_state(self.space, "completed", "cancelled")
 
+    def frames(self) -> list[str]:
+        """The addresses of all frames of the page, as they are now."""
+        self.hear()
+        return [frame.url for frame in self.page.frames]
+
+    def hear(self) -> None:
+        """Let the notes catch up with the browser: playwright tells what happened only while it is asked something."""
+        self.page.title()
+
     def _note(self, response: Response) -> None:
         address = urlsplit(response.url)
         if f"{address.scheme}://{address.netloc}" != self._world.data or address.path.endswith("favicon.ico"):
