@@ -8,7 +8,7 @@ RUN := PATH="/usr/bin:$$PATH" $(VENV)/bin/python
 help:
 	@echo 'make demo           run OpenFace on this machine and look at it (CHECK=1: check it unattended; PORT_BASE=8090)'
 	@echo 'make test           style, types, import rules, migrations, all tests (SUITES="jobs workers": only these)'
-	@echo 'make test-apps      real applications behind /run, in a real browser: fetches from PyPI and npm, once (2.3 GB on disk)'
+	@echo 'make test-apps      real applications behind /run, in a real browser: fetches from PyPI and npm, once (2.8 GB on disk)'
 	@echo 'make chaos          schedules of faults, as many as you like (N=1000; SEED=7 makes the same again; HTTP=1);'
 	@echo '                    KILLS=100: kill -9 of a worker as often, with a real container engine'
 	@echo 'make bench          measure, one JSON object per line, also in bench.json'

@@ -31,8 +31,8 @@ def test_flask_redirects_links_and_remembers_who_signed_in(open_app: OpenApp, tm
     app.get_by_role("link", name="Once more").click()
     expect(app.get_by_text("Welcome.")).to_have_count(0)
     expect(app.get_by_text("Hello, Ada!")).to_be_visible()
-    session = next(cookie for cookie in visit.page.context.cookies() if cookie["path"].startswith(visit.prefix))
-    assert (session["name"], session["path"]) == ("session", f"{visit.prefix}/")
+    sessions = [cookie["path"] for cookie in visit.page.context.cookies() if cookie["name"] == "session"]
+    assert sessions == [f"{visit.prefix}/"]
     app.get_by_role("button", name="Sign out").click()
     expect(app.get_by_text("Who are you?")).to_be_visible()
     assert f"{visit.address}/login" in visit.frames()
