@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from contextlib import suppress
 from typing import cast
@@ -85,6 +86,8 @@ class Peer(asyncio.BufferedProtocol):
 
     def connection_lost(self, problem: Exception | None) -> None:
         self.at_end = True
+        if problem is not None and self._reading and self._transport is not None:
+            self._hear_last_words(self._transport)
         self._transport = None  # its descriptor may be another connection's from now on
         reader = self.reader
         self._leave()
@@ -99,6 +102,17 @@ class Peer(asyncio.BufferedProtocol):
         self._full = False
         if self.feeder is not None:
             self.feeder.resume()
+
+    def _hear_last_words(self, transport: asyncio.Transport) -> None:
+        """Read what came before a reset.
+
+        The event loop gives up a connection when it cannot be written to, whatever there is to be read: an app that
+        refuses an upload and closes would not be heard.
+        """
+        sock: socket.socket = transport.get_extra_info("socket")
+        with suppress(OSError):  # nothing more
+            while not self._over and (read := os.readv(sock.fileno(), [self._inbox])):
+                self.buffer_updated(read)
 
     def _failed(self) -> None:
         # the outermost net of a connection: one odd message must not be silent, nor touch the others

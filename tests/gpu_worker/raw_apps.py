@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from gpu_worker.gateway import Gateway
 
@@ -76,6 +76,27 @@ def read_what_comes(connection: socket.socket) -> bytes:
         return read_all(connection)
     except ConnectionResetError:
         return b""
+
+
+@contextlib.contextmanager
+def standing_still(gateway: Gateway) -> Iterator[None]:
+    """Keep the gateway's loop from running: what happens meanwhile comes to be known in one turn of it."""
+    stands, go_on = threading.Event(), threading.Event()
+
+    def stand() -> None:
+        stands.set()
+        go_on.wait(HANG_SECONDS)
+
+    gateway._loop.call_soon_threadsafe(stand)
+    assert stands.wait(HANG_SECONDS)
+    yield
+    go_on.set()
+
+
+def reset(connection: socket.socket) -> None:
+    """End a connection by a reset."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+    connection.close()
 
 
 def connect(gateway: Gateway) -> socket.socket:

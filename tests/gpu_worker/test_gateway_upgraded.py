@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -22,6 +21,8 @@ from tests.gpu_worker.raw_apps import (
     read_all,
     read_until,
     read_what_comes,
+    reset,
+    standing_still,
 )
 from tests.gpu_worker.worker import eventually
 
@@ -103,7 +104,6 @@ def test_a_break_of_one_side_of_an_upgraded_connection_breaks_the_other(
 def test_a_side_that_ends_when_the_other_is_just_gone_is_no_failure_of_ours(
     gateway: Gateway, app: StartApp, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Both come to be known in one turn of the gateway's loop, in either order: the loop stands still meanwhile."""
     connections: queue.Queue[socket.socket] = queue.Queue()
     over = threading.Event()
 
@@ -125,23 +125,3 @@ def test_a_side_that_ends_when_the_other_is_just_gone_is_no_failure_of_ours(
     over.set()
     eventually(lambda: upstream.ended == 8, what="the end of the app's connections")
     assert not [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
-
-
-@contextlib.contextmanager
-def standing_still(gateway: Gateway) -> Iterator[None]:
-    """Keep the gateway's loop from running."""
-    stands, go_on = threading.Event(), threading.Event()
-
-    def stand() -> None:
-        stands.set()
-        go_on.wait(HANG_SECONDS)
-
-    gateway._loop.call_soon_threadsafe(stand)
-    assert stands.wait(HANG_SECONDS)
-    yield
-    go_on.set()
-
-
-def reset(connection: socket.socket) -> None:
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
-    connection.close()
