@@ -11,6 +11,7 @@ import asyncio
 import os
 import socket
 from collections import deque
+from contextlib import suppress
 from typing import cast
 
 TESTS_PORT = 7861
@@ -59,8 +60,12 @@ class End(asyncio.Protocol):
             return
         if problem is None:
             self.other.transport.close()
-        else:
-            self.other.reset()
+            return
+        sock: socket.socket = self.transport.get_extra_info("socket")
+        with suppress(OSError):  # what came before a reset; the loop leaves it where it cannot write
+            while data := os.read(sock.fileno(), 65536):
+                self.data_received(data)
+        self.other.reset()
 
     def pause_writing(self) -> None:
         if self.other is not None and not self.other.is_over:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from tests.e2e_fidelity.mouthpiece import GO, HERE, TESTS_PORT, End
 from tests.runtime_proxy.upstreams import Loop
@@ -17,7 +18,7 @@ class Tunnel:
         self._loop = loop
         self._container = container
         self._port = 0
-        self._lines: set[_Line] = set()
+        self._ends: set[_Known] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
 
@@ -36,23 +37,22 @@ class Tunnel:
 
     async def _open_line(self) -> None:
         loop = asyncio.get_running_loop()
-        _, line = await loop.create_connection(lambda: _Line(self), self._container, TESTS_PORT)
-        self._lines.add(line)
+        _, line = await loop.create_connection(lambda: _Line(self._ends, self._take), self._container, TESTS_PORT)
         await line.heard.wait()
 
     async def _close(self) -> None:
         self._stopping = True
         for task in list(self._tasks):
             await task  # it may open one more
-        for line in list(self._lines):
-            if line.other is None:
-                line.transport.write_eof()
+        for end in list(self._ends):
+            if end.other is None:
+                end.transport.write_eof()
             else:
-                line.reset()
-        for line in list(self._lines):
-            await line.over.wait()
+                end.reset()
+        for end in list(self._ends):
+            await end.over.wait()
 
-    def taken(self, line: _Line, early: bytes) -> None:
+    def _take(self, line: _Line, early: bytes) -> None:
         """Somebody has called, and began with these bytes."""
         line.transport.pause_reading()
         task = asyncio.get_running_loop().create_task(self._connect(line, early))
@@ -62,7 +62,7 @@ class Tunnel:
     async def _connect(self, line: _Line, early: bytes) -> None:
         loop = asyncio.get_running_loop()
         try:
-            _, near = await loop.create_connection(End, "127.0.0.1", self._port)
+            _, near = await loop.create_connection(lambda: _Known(self._ends), "127.0.0.1", self._port)
         except OSError:
             line.reset()
             return
@@ -72,16 +72,32 @@ class Tunnel:
         if not self._stopping:
             await self._open_line()
 
-    def forget(self, line: _Line) -> None:
-        self._lines.discard(line)
 
+class _Known(End):
+    """One end of a line, which is among others while it lasts."""
 
-class _Line(End):
-    def __init__(self, tunnel: Tunnel) -> None:
+    def __init__(self, among: set[_Known]) -> None:
         super().__init__()
-        self.heard = asyncio.Event()
         self.over = asyncio.Event()
-        self._tunnel = tunnel
+        self._among = among
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._among.add(self)
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        super().connection_lost(problem)
+        self._among.discard(self)
+        self.over.set()
+
+
+class _Line(_Known):
+    """Leads to the container, and waits there for a caller."""
+
+    def __init__(self, among: set[_Known], taken: Callable[[_Line, bytes], None]) -> None:
+        super().__init__(among)
+        self.heard = asyncio.Event()
+        self._taken = taken
 
     def data_received(self, data: bytes) -> None:
         if self.other is not None:
@@ -93,10 +109,8 @@ class _Line(End):
             data = data[len(HERE) :]
         if data:
             assert data.startswith(GO)
-            self._tunnel.taken(self, data[len(GO) :])
+            self._taken(self, data[len(GO) :])
 
     def connection_lost(self, problem: Exception | None) -> None:
         super().connection_lost(problem)
         self.heard.set()
-        self.over.set()
-        self._tunnel.forget(self)

@@ -128,6 +128,8 @@ class Upstream:
                 asked = Asked(line.rstrip(b"\r\n"), headers, reader, writer)
                 self.seen.append(asked)
                 await self.handler(asked)
+                if writer.is_closing():
+                    return  # what it left unread is no request
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         except Exception as error:  # shown by the fixture at the end
