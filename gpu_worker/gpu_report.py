@@ -29,6 +29,11 @@ class GpuReport:
     unopened: tuple[Trouble, ...] = ()
     """Why GPUs that the driver counts are not among *gpus*."""
 
+    @property
+    def unopened_reason(self) -> str | None:
+        """The same in words; None where there are no such GPUs."""
+        return " ".join(dict.fromkeys(one.sentence for one in self.unopened)) or None
+
 
 class GpuProbe(Protocol):
     def report(self, owners: GpuOwners) -> GpuReport: ...

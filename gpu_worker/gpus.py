@@ -47,6 +47,9 @@ class NvmlProbe:
 
     def __init__(self, driver: KernelDriver | None = None) -> None:
         self._driver = driver or KernelDriver()
+        self._opened: dict[int, Gpu] = {}
+        """By its index, as it was when it could be opened last."""
+        self._cards = 0
 
     def report(self, owners: GpuOwners) -> GpuReport:
         try:
@@ -62,6 +65,8 @@ class NvmlProbe:
         cards, problem = _try(pynvml.nvmlDeviceGetCount)
         if cards is None:
             return replace(self._without_library(problem), count=None)
+        if cards != self._cards:  # they may be numbered in another way now
+            self._cards, self._opened = cards, {}
         unopened: list[Trouble] = []
         gpus = [gpu for index in range(cards) for gpu in self._card(index, cards, owners, unopened)]
         trouble = None
@@ -85,19 +90,24 @@ class NvmlProbe:
             uuid, problem = _try(pynvml.nvmlDeviceGetUUID, handle)
         if not (name := _text(uuid)):
             return self._unnamed(index, cards, problem, unopened)
-        card = _gpu(handle, name, index, owners)
+        card = self._opened[index] = _gpu(handle, name, index, owners)
         if not card.mig:
             return [card]
         # what runs on a card that is split up is told by its parts, once
         return [replace(card, ours=(), foreign=()), *_mig_devices(handle, card, owners)]
 
     def _unnamed(self, index: int, cards: int, problem: Any, unopened: list[Trouble]) -> list[Gpu]:
-        """A GPU that the driver counts and the library cannot open; the kernel module may know which one it is."""
+        """A GPU that the driver counts and the library cannot open; we may know which one it is, or the module.
+
+        One that this user was never let open is not to be lent, so it is none of ours.
+        """
         logger.warning("gpu unreadable", extra={"action": "gpu_unreadable", "index": index, "problem": str(problem)})
-        known, trouble = self._driver.cards(), _trouble_of_gpu(problem)
+        known, trouble, before = self._driver.cards(), _trouble_of_gpu(problem), self._opened.get(index)
+        if before is not None:
+            return [_unusable(before.uuid, index, before.model, trouble)]
         uuid = known[index].uuid if len(known) == cards else None
         if uuid is None or (problem is not None and problem.value == gpu_trouble.NO_PERMISSION):
-            unopened.append(trouble)  # the difference to the driver's count tells of it
+            unopened.append(trouble)
             return []
         return [_unusable(uuid, index, known[index].model, trouble)]
 

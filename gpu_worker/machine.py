@@ -182,6 +182,7 @@ class Machine:
             "max_jobs": {"gpu": self._config.max_gpu_jobs if gpu.gpus else 0, "cpu": self._config.max_cpu_jobs},
             "gpu_count": gpu.count,
             "gpu_paused_reason": picture.quiet,
+            "gpu_unopened_reason": gpu.unopened_reason,
         }
 
 

@@ -262,7 +262,11 @@ def _operators_remarks(line: WorkerLine) -> list[str]:
             remarks.append(_doctors_remark(check))
     remarks += [_unreleased(one) for one in unreleased.on(worker)]
     if worker.driver_gpu_count is not None and worker.driver_gpu_count > sum(gpu.row.present for gpu in line.gpus):
-        remarks.append(_("The driver counts %(count)d GPUs, fewer are listed.") % {"count": worker.driver_gpu_count})
+        facts = {"count": worker.driver_gpu_count, "why": worker.capabilities.get("gpu_unopened_reason")}
+        if facts["why"]:
+            remarks.append(_("The driver counts %(count)d GPUs and cannot open all of them: %(why)s") % facts)
+        else:
+            remarks.append(_("The driver counts %(count)d GPUs, fewer are listed.") % facts)
     remarks += [_gone(row) for row in line.gone]
     if line.held:
         remarks.append(_("%(count)d container(s) on hold: of leases nobody knows here.") % {"count": len(line.held)})

@@ -27,6 +27,7 @@ from gpu_worker.doctor import gpu as doctor
 from gpu_worker.gpu_owners import GpuOwners
 from gpu_worker.kernel_driver import KernelDriver
 
+probe = None
 for line in sys.stdin:
     facts = json.loads(line)
     class Owners(GpuOwners):
@@ -40,12 +41,14 @@ for line in sys.stdin:
     gpus.MOST_FOREIGN = facts["most_foreign"]
     gpus.WSL_LIBRARY = Path(facts["wsl_library"])
     kernel = KernelDriver(Path(facts["kernel"]))
-    report = gpus.NvmlProbe(kernel).report(Owners(measurable=facts["measurable"]))
+    probe = probe if facts["again"] else gpus.NvmlProbe(kernel)
+    report = probe.report(Owners(measurable=facts["measurable"]))
     doctor.in_container = lambda: facts["in_container"]
     look = doctor.DriverLook(report, False, True, kernel.version(), facts["cards_on_the_bus"])
     print(json.dumps({
         "gpus": [gpu.wire() for gpu in report.gpus], "count": report.count,
         "driver": report.driver_version, "cuda": report.cuda_version, "error": report.error,
+        "unopened_reason": report.unopened_reason,
         "doctor": {check.check: check.wire() for check in (doctor.driver(look), doctor.gpus(look))},
     }), flush=True)
 """
@@ -65,17 +68,20 @@ def read_gpus(
     environment: dict[str, str] | None = None,
     in_container: bool = False,
     cards_on_the_bus: int = 0,
+    again: bool = False,
 ) -> dict[str, Any]:
     """What a worker tells that finds the driver's library in *library_dir*, and these GPUs.
 
     *given*: the leases that were given each of them; *kernel*: the /proc directory of the driver's module;
-    *in_container*, *cards_on_the_bus*: what the doctor, whose checks are told too, finds beside the driver.
+    *in_container*, *cards_on_the_bus*: what the doctor, whose checks are told too, finds beside the driver; *again*: it
+    is the worker of the look before.
     """
     table = tmp_path / "gpus.txt"
     table.write_text("".join(f"{line}\n" for line in gpus), errors="surrogateescape")
     facts = {
         "given": list(given), "measurable": measurable, "most_foreign": most_foreign, "kernel": str(kernel),
         "wsl_library": str(wsl_library), "in_container": in_container, "cards_on_the_bus": cards_on_the_bus,
+        "again": again,
         "environment": {"STUB_NVML_FILE": str(table), **(environment or {})},
     }  # fmt: skip
     looker = _lookers.get(library_dir) or _start_looker(library_dir)

@@ -138,6 +138,39 @@ def test_a_gpu_without_a_handle_shows_in_the_count(library_dir: Path, tmp_path: 
     assert answer["count"] == 2
 
 
+@pytest.mark.parametrize("code", [4, 15, 999])
+def test_a_gpu_that_cannot_be_opened_any_more_is_broken_and_not_gone(
+    library_dir: Path, tmp_path: Path, code: int
+) -> None:
+    """Also where no kernel module lists it: it could be opened before."""
+    gpus = [FULL, FULL.replace("GPU-aaaa", "GPU-bbbb")]
+
+    before = read_gpus(library_dir, tmp_path, gpus)
+    after = read_gpus(library_dir, tmp_path, [f"nohandle={code}", gpus[1]], again=True)
+    then = read_gpus(library_dir, tmp_path, gpus, again=True)
+
+    assert [(gpu["uuid"], gpu["healthy"]) for gpu in after["gpus"]] == [("GPU-aaaa", False), ("GPU-bbbb", True)]
+    assert after["gpus"][0]["error"] and after["gpus"][0]["model"] == before["gpus"][0]["model"]
+    assert (after["count"], after["unopened_reason"]) == (2, None)
+    assert [gpu["healthy"] for gpu in then["gpus"]] == [True, True]
+
+
+def test_one_that_was_never_opened_is_told_by_its_reason(library_dir: Path, tmp_path: Path) -> None:
+    answer = read_gpus(library_dir, tmp_path, ["nohandle=8", FULL])
+
+    assert answer["unopened_reason"].startswith("The GPU lacks power")
+
+
+def test_where_the_driver_counts_anew_nothing_is_remembered(library_dir: Path, tmp_path: Path) -> None:
+    gpus = [FULL, FULL.replace("GPU-aaaa", "GPU-bbbb")]
+
+    read_gpus(library_dir, tmp_path, gpus)
+    after = read_gpus(library_dir, tmp_path, ["nohandle=15", *gpus], again=True)
+
+    assert [gpu["uuid"] for gpu in after["gpus"]] == ["GPU-aaaa", "GPU-bbbb"]
+    assert after["count"] == 3
+
+
 def test_no_driver_is_no_gpu_and_a_reason(tmp_path: Path) -> None:
     answer = read_gpus(tmp_path, tmp_path, [])
 

@@ -257,6 +257,15 @@ class TestFlags:
 
         assert "The driver counts 2 GPUs, fewer are listed." in fleet()
 
+    def test_a_gpu_that_cannot_be_opened_is_told_with_the_reason(self) -> None:
+        reason = {"gpu_unopened_reason": "The GPU lacks power: no cable."}
+        GpuWorkerFactory.create(name="gpu1", driver_gpu_count=2, capabilities=reason)
+
+        page = fleet()
+
+        assert "The driver counts 2 GPUs and cannot open all of them: The GPU lacks power: no cable." in page
+        assert "fewer are listed" not in page
+
     def test_what_a_driver_said_is_the_operators_business(self) -> None:
         card(healthy=False, error="NVML: rm version mismatch at 0000:65:00.0")
 

@@ -48,6 +48,7 @@ class CapabilitiesIn(Message):
     max_jobs = MaxJobsIn()
     gpu_count = Whole(max_value=SMALL, **OPTIONAL)
     gpu_paused_reason = Text(clip=512, **OPTIONAL)
+    gpu_unopened_reason = Text(clip=512, **OPTIONAL)
     disk = DiskIn(**OPTIONAL)
 
     def shaped(self, values: dict[str, Any]) -> reports.Capabilities:
