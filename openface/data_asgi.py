@@ -24,10 +24,12 @@ from runtime_proxy import (  # noqa: E402
     addresses,
     artifacts,
     artifacts_download,
+    connections,
     escaping,
     gateways,
     handover,
     http,
+    open_files,
     pages,
     websocket,
 )
@@ -67,6 +69,7 @@ async def dispatch(scope: http.Scope, receive: Receive, send: Send) -> None:
 async def lifespan(scope: http.Scope, receive: Receive, send: Send) -> None:
     """Open what all requests share when the server starts, and close it when it stops."""
     await receive()
+    open_files.warn_below(connections.files_needed())
     pg_listener.start()
     gc.collect()
     gc.freeze()  # Django stays: without it the collector walks all of it again and again (a third of the CPU)

@@ -15,6 +15,8 @@ from typing import Any
 
 import uvicorn
 
+from runtime_proxy import open_files
+
 APPLICATION = "openface.data_asgi:application"
 FIRST_FD_OF_SYSTEMD = 3
 BACKLOG = 2048
@@ -49,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=8091, help="port to listen at (default: %(default)s)")
     parser.add_argument("--fd", type=int, metavar="N", help="file descriptor of a listening socket, instead of the two")
     chosen = parser.parse_args(arguments)
+    open_files.allow_most()
     listener = socket.socket(fileno=chosen.fd) if chosen.fd is not None else inherited()
     server = uvicorn.Server(config(host=chosen.host, port=chosen.port))
     server.run(sockets=None if listener is None else [listener])

@@ -91,9 +91,11 @@ OPENFACE_HEARTBEAT_RATE = env.str("OPENFACE_HEARTBEAT_RATE", default="5/20")
 OPENFACE_ENROLL_PER_MINUTE = env.int("OPENFACE_ENROLL_PER_MINUTE", default=10)
 OPENFACE_LOG_STREAM_MAX_BYTES = env.int("OPENFACE_LOG_STREAM_MAX_BYTES", default=16 * 1024 * 1024)
 
-# --- apps behind /run: requests and WebSockets at once, per process of the data plane; 0: no limit ----------------
+# --- apps behind /run: requests, WebSockets and connections at once, per process of the data plane; 0: no limit ---
 OPENFACE_RUN_MAX_PER_VISITOR = env.int("OPENFACE_RUN_MAX_PER_VISITOR", default=512)  # or per address of who is nobody
 OPENFACE_RUN_MAX_PER_SPACE = env.int("OPENFACE_RUN_MAX_PER_SPACE", default=4096)
+# Idle ones too. Twice the requests of a visitor; an address never has more than a quarter of the process's open files.
+OPENFACE_RUN_MAX_CONNECTIONS_PER_ADDRESS = env.int("OPENFACE_RUN_MAX_CONNECTIONS_PER_ADDRESS", default=1024)
 
 # --- batch jobs ----------------------------------------------------------------------------------------------------
 # The longest that one may compute; its README may ask for less. 0: no limit.

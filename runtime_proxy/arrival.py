@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from ipaddress import ip_address, ip_network
 from typing import Any
 
 from django.conf import settings
 
+from runtime_proxy import proxies
 from runtime_proxy.headers import Edge, forwarded_for
 from runtime_proxy.origin import portal_origin
 
@@ -20,8 +20,7 @@ def edge_of(scope: dict[str, Any]) -> Edge:
     peer = client[0] if client else "unknown"
     scheme = b"https" if scope.get("scheme") in ("https", "wss") else b"http"  # ASGI lets servers leave it out
     portal = _portal(settings.PUBLIC_BASE_URL)
-    trusted = settings.OPENFACE_TRUSTED_PROXIES
-    if trusted and _is_trusted(peer, tuple(trusted)):
+    if proxies.is_trusted(peer):
         scheme = _last(headers, b"x-forwarded-proto") or scheme
         return Edge(first(headers, b"host"), scheme, forwarded_for(peer, headers), portal)
     return _edge(first(headers, b"host"), scheme, peer, portal)
@@ -53,12 +52,3 @@ def cookies_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 def _last(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes:
     value = b"".join(value for name, value in headers if name == wanted).rsplit(b",", 1)[-1].strip().lower()
     return value if value in (b"http", b"https") else b""
-
-
-@lru_cache(maxsize=1024)
-def _is_trusted(peer: str, networks: tuple[str, ...]) -> bool:
-    try:
-        address = ip_address(peer)
-        return any(address in ip_network(network, strict=False) for network in networks)
-    except ValueError:
-        return False

@@ -61,13 +61,20 @@ class BrowserSocket(asyncio.Protocol):
     """One WebSocket, from its request on. Takes the connection over from the HTTP protocol."""
 
     def __init__(
-        self, application: Application, scope: dict[str, Any], transport: asyncio.Transport, state: ServerState
+        self,
+        application: Application,
+        scope: dict[str, Any],
+        transport: asyncio.Transport,
+        state: ServerState,
+        gone: Callable[[], None] | None = None,
     ) -> None:
+        """*gone* is called once, when the connection is over."""
         self.transport = transport
         self.headers: RawHeaders = scope["headers"]
         self._application = application
         self._scope = scope
         self._state = state
+        self._gone = gone
         self._early = b""
         self._answered = False
         self._given_up = False  # the handshake was cancelled here, not by the server
@@ -194,6 +201,9 @@ class BrowserSocket(asyncio.Protocol):
     def _forget_if_over(self) -> None:
         if self._task.done() and (self._lost or self._relay is not None):
             self._state.connections.discard(self)
+            gone, self._gone = self._gone, None
+            if gone is not None:
+                gone()
 
 
 async def _no_messages(*_: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from functools import partial
 from http import HTTPStatus
 from typing import Any, cast
 from urllib.parse import unquote
@@ -17,7 +18,9 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from runtime_proxy.browser_socket import BrowserSocket, handshake_problem
+from runtime_proxy.connections import CONNECTIONS, party_of
 from runtime_proxy.cycle import Cycle
+from runtime_proxy.proxies import is_trusted, reported_address
 from runtime_proxy.status_lines import status_line
 
 # The gateways' own limit is 64 KiB, and we tell the app some 2 KiB more than the browser did.
@@ -47,12 +50,21 @@ class Protocol(HttpToolsProtocol):
     _within_head = _within_body = False
     _body_follows = False  # what the parser takes for another protocol is the body of a request
     _head_timer: asyncio.TimerHandle | None = None
+    _is_proxy = False  # a trusted one
+    _counts_for: str | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own says so
         super().connection_made(transport)
         self._wait_for_head()
+        if self.client is None:
+            return  # a local socket: whoever may open it is trusted
+        self._is_proxy = is_trusted(self.client[0])
+        if not self._is_proxy and not self._count(self.client[0]):
+            self._refuse(HTTPStatus.TOO_MANY_REQUESTS)
+            transport.close()  # at once: those who linger would be too many too
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._count(None)
         self._unset_keepalive_if_required()
         self._head_is_there()
         super().connection_lost(exc)
@@ -120,6 +132,8 @@ class Protocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self._is_proxy and not self.pipeline:
+            self._count(None)
         if self._within_head:
             self._wait_for_head()
 
@@ -159,6 +173,8 @@ class Protocol(HttpToolsProtocol):
             self._judge_coding(version)
         if self.parser.should_upgrade() and self._should_upgrade():
             self._judge_handshake(version)
+        if self._is_proxy and not self._count(reported_address(self.headers)):
+            raise self._refused(HTTPStatus.TOO_MANY_REQUESTS)
 
     def _judge_coding(self, version: str) -> None:
         """A body comes counted or chunked (RFC 9112 §6.1); in 1.0 there are no chunks."""
@@ -209,7 +225,22 @@ class Protocol(HttpToolsProtocol):
         scope["type"] = "websocket"
         scope["scheme"] = "wss" if self.scheme == "https" else "ws"
         scope["subprotocols"] = [name.strip().decode("latin-1") for value in offered for name in value.split(b",")]
-        BrowserSocket(self.app, scope, self.transport, self.server_state).start(early)
+        gone = partial(CONNECTIONS.give, self._counts_for) if self._counts_for is not None else None
+        self._counts_for = None
+        BrowserSocket(self.app, scope, self.transport, self.server_state, gone).start(early)
+
+    def _count(self, address: str | None) -> bool:
+        """Let this connection count for that address from now on, and for no other; whether it may have one more."""
+        if self._counts_for is not None:
+            CONNECTIONS.give(self._counts_for)
+            self._counts_for = None
+        if address is None:
+            return True
+        party = party_of(address)
+        if not CONNECTIONS.take(party):
+            return False
+        self._counts_for = party
+        return True
 
     def _wait_for_head(self) -> None:
         if self._head_timer is None:

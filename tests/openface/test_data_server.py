@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -52,6 +53,30 @@ def test_it_serves_on_a_socket_that_is_handed_on():
     client.close()
 
     assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+def test_it_takes_all_the_files_it_may_have():
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname(), timeout=60) as client,
+        subprocess.Popen(
+            ["prlimit", "--nofile=256:600", sys.executable, "-m", COMMAND, "--fd", str(listener.fileno())],
+            pass_fds=[listener.fileno()],
+            cwd=PROJECT,
+            env={**os.environ, "DATABASE_URL": "postgres://nobody@127.0.0.1:9/none"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as server,
+    ):
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+        client.recv(4096)
+        limits = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+        server.terminate()
+        _, said = server.communicate()
+
+    assert limits == (600, 600)
+    assert "OPENFACE_RUN_MAX_PER_SPACE needs" in said  # which is too few for the settings
 
 
 def test_systemd_hands_on_the_third_descriptor_to_the_process_it_names(monkeypatch: pytest.MonkeyPatch):
