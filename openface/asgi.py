@@ -20,9 +20,11 @@ from django.core.asgi import get_asgi_application
 django_application = get_asgi_application()  # sets Django up: what follows imports models
 
 from channels.routing import ProtocolTypeRouter  # noqa: E402
+from daphne.cli import CommandLineInterface  # noqa: E402
 
 from openface import pg_listener  # noqa: E402
 from openface.body_limit import BodyLimit  # noqa: E402
+from openface.bounded_daphne import BoundedServer  # noqa: E402
 from openface.server_time import ServerTime  # noqa: E402
 from runtime_proxy import portal_websocket  # noqa: E402
 from spaces import live  # noqa: E402
@@ -54,6 +56,9 @@ class ByPath:
         application = next((app for pattern, app in self._routes if pattern.match(path)), self._default)
         await application(scope, receive, send)
 
+
+# daphne imports this module before it makes its server.
+CommandLineInterface.server_class = BoundedServer
 
 application = ProtocolTypeRouter(
     {

@@ -1,7 +1,8 @@
 """Refuses bodies that are too large before Django reads them.
 
 Django answers an oversized body with 400, and by then the server has taken all of it. Here the declared length is
-checked before the first byte, and an undeclared one is counted as it comes.
+checked before the first byte, and an undeclared one is counted as it comes. Before that daphne has taken the body; it
+keeps none that is longer than all these limits (bounded_daphne.py).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ KIB = 1024
 UNLIMITED = re.compile(r"^/run/")
 LIMITS = ((re.compile(r"^/api/v1/workers/[^/]+/jobs/[^/]+/events/?$"), 1024 * KIB),)
 DEFAULT_LIMIT = 256 * KIB
+LARGEST = max(DEFAULT_LIMIT, *(limit for _, limit in LIMITS))  # beyond it no body is kept anywhere
 
 
 class BodyLimit:

@@ -32,9 +32,10 @@ def caller(visitor: Visitor, edge: Edge) -> Hashable:
 class Limits:
     """What is under way. Each `take` that was not refused needs its `give`."""
 
-    def __init__(self) -> None:
-        self.per_visitor: int = settings.OPENFACE_RUN_MAX_PER_VISITOR
-        self.per_space: int = settings.OPENFACE_RUN_MAX_PER_SPACE
+    def __init__(self, *, per_visitor: int | None = None, per_space: int | None = None) -> None:
+        """Without numbers of its own, those of the settings count; 0 is no limit."""
+        self.per_visitor: int = settings.OPENFACE_RUN_MAX_PER_VISITOR if per_visitor is None else per_visitor
+        self.per_space: int = settings.OPENFACE_RUN_MAX_PER_SPACE if per_space is None else per_space
         self._visitors: Counter[Hashable] = Counter()
         self._spaces: Counter[int] = Counter()
 

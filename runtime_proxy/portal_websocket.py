@@ -1,7 +1,8 @@
 """`/run/{owner}/{name}/…` over WebSocket on the portal: served in place, since its clients follow no redirect.
 
 Only for pages of the portal and of the runtime origin, because the portal's own session counts here. Its server speaks
-in whole messages, so they are received and sent again, with its limits. The data plane's own are in websocket.py.
+in whole messages, so they are received and sent again, with its limits; and few at once, for this is the process that
+keeps the fleet. The data plane's own are in websocket.py.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from runtime_proxy.close_codes import (
     for_app,
     for_browser,
 )
-from runtime_proxy.entrance import OUTAGES, enter, still_admitted
+from runtime_proxy.entrance import OUTAGES, Passage, enter, still_admitted
 from runtime_proxy.headers import to_app, to_browser
+from runtime_proxy.limits import Limits, caller
 from runtime_proxy.origin import is_runtime_origin, portal_origin
 from runtime_proxy.pages import Answer
 from runtime_proxy.plane import Plane, plane
@@ -41,6 +43,10 @@ Scope = dict[str, Any]
 
 NO_CODE = 1005  # how servers and clients spell a close without a code
 REFUSAL_SECONDS = 5.0  # for a refusal to be taken
+
+# Each may hold some messages of 4 MiB: together they stay below a GiB.
+LIMITS = Limits(per_visitor=16, per_space=64)
+AT_ONCE = 128
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,6 +101,20 @@ async def _serve(here: Plane, scope: Scope, browser: _Browser, send: Send) -> No
     if isinstance(way, Answer):
         await _refuse(scope, receive, send, way)
         return
+    who = caller(visitor, edge)
+    if LIMITS.under_way >= AT_ONCE or LIMITS.take(who, way.admission.space_id) is not None:
+        await _refuse(scope, receive, send, pages.overloaded(asked))
+        return
+    try:
+        await _connect(here, scope, browser, send, way)
+    finally:
+        LIMITS.give(who, way.admission.space_id)
+
+
+async def _connect(here: Plane, scope: Scope, browser: _Browser, send: Send, way: Passage) -> None:
+    """Pass the handshake on, and what the app makes of it."""
+    receive, headers, edge = browser.receive, scope["headers"], edge_of(scope)
+    asked = Asked("GET", headers, websocket=True)
     upstream = way.upstream
     fields = to_app(headers, mount=upstream.mount, edge=edge, cookies=here.cookies, websocket=True)
     try:

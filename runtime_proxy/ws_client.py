@@ -15,7 +15,6 @@ from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
-from runtime_proxy.frames import MAX_MESSAGE_BYTES
 from runtime_proxy.headers import RawHeaders
 from runtime_proxy.routing import Upstream
 from runtime_proxy.sockets import CLOSE_SECONDS, PING_SECONDS
@@ -31,7 +30,8 @@ from runtime_proxy.upstream import (
 
 # Only pongs that cannot be read for back-pressure take so long; a dead peer is found by `routing` long before.
 PONG_SECONDS = IDLE_SECONDS
-QUEUED_FRAMES = 2  # a frame may be a whole message of 64 MiB
+QUEUED_FRAMES = 2  # a frame may be a whole message
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024  # messages are held whole here, in the control plane's own process
 
 
 class HandshakeRefused(Exception):
@@ -45,7 +45,7 @@ class HandshakeRefused(Exception):
 
 
 async def dial(upstream: Upstream, path: bytes, headers: RawHeaders, subprotocols: list[str]) -> ClientConnection:
-    """Open a WebSocket to the app.
+    """Open a WebSocket to the app. It closes with 1009 at a message of the app beyond `MAX_MESSAGE_BYTES`.
 
     Raises GatewayRefused, GatewaySilent, GatewayAnswered, and HandshakeRefused for the app's own refusal.
     """

@@ -29,6 +29,7 @@ class Portal:
     port: int
     log: Path
     repositories: Path
+    pid: int
 
 
 def free_port() -> int:
@@ -57,7 +58,7 @@ def serve(postgres_url: str, place: Path) -> Iterator[Portal]:
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
     try:
         _wait_until_it_answers(f"{url}/healthz", process, log)
-        yield Portal(url, port, log, repositories)
+        yield Portal(url, port, log, repositories, process.pid)
     finally:
         process.terminate()
         try:
