@@ -5,11 +5,11 @@ Names of Spaces are said only to who may see them; processes and addresses of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
@@ -26,6 +26,7 @@ from workers.models import Gpu, Worker
 from workers.offers import gateway_sentence
 from workers.overview import Fleet, WorkerLine
 from workers.unreleased import Unreleased
+from workers.workers_words import finding, in_own_words, told
 
 PIPS_DRAWN = 12  # more slots than this are told as a number only
 LOW_DISK_MIB = 5 * 1024
@@ -215,7 +216,8 @@ def _remarks(line: WorkerLine, reader: Reader) -> list[str]:
         )
     elif line.online and worker.gpu_paused_reason:
         sentence = words.worker_refusal("gpu_jobs_paused") or ""
-        remarks.append(f"{sentence} ({worker.gpu_paused_reason})" if reader.operator else sentence)
+        said = in_own_words(worker.gpu_paused_reason)
+        remarks.append(format_html("{} ({})", sentence, said) if reader.operator else sentence)
     return remarks
 
 
@@ -259,14 +261,15 @@ def _operators_remarks(line: WorkerLine) -> list[str]:
     for check in worker.doctor:
         # Neither good nor bad is worth a line only where somebody could do something about it.
         if check.get("ok") is False or (check.get("ok") is None and check.get("remedy")):
-            remarks.append(_doctors_remark(check))
+            remarks.append(finding(check))
     remarks += [_unreleased(one) for one in unreleased.on(worker)]
     if worker.driver_gpu_count is not None and worker.driver_gpu_count > sum(gpu.row.present for gpu in line.gpus):
-        facts = {"count": worker.driver_gpu_count, "why": worker.capabilities.get("gpu_unopened_reason")}
-        if facts["why"]:
-            remarks.append(_("The driver counts %(count)d GPUs and cannot open all of them: %(why)s") % facts)
+        count, why = worker.driver_gpu_count, worker.capabilities.get("gpu_unopened_reason")
+        if why:
+            sentence = _("The driver counts %(count)s GPUs and cannot open all of them: %(why)s")
+            remarks.append(told(sentence, count=str(count), why=in_own_words(why)))
         else:
-            remarks.append(_("The driver counts %(count)d GPUs, fewer are listed.") % facts)
+            remarks.append(_("The driver counts %(count)d GPUs, fewer are listed.") % {"count": count})
     remarks += [_gone(row) for row in line.gone]
     if line.held:
         remarks.append(_("%(count)d container(s) on hold: of leases nobody knows here.") % {"count": len(line.held)})
@@ -292,7 +295,8 @@ def _gone(row: Gpu) -> str:
 def _unreleased(one: Unreleased) -> str:
     """What the worker says of the memory, and whether the GPU may be given in spite of it."""
     freed = _("An operator has freed the GPU: what is still used there counts as use by others.")
-    return f"{one.reason} {freed}" if one.freed else one.reason
+    said = in_own_words(one.reason)
+    return format_html("{} {}", said, freed) if one.freed else said
 
 
 def _on_hold(one: Held) -> str:
@@ -301,12 +305,6 @@ def _on_hold(one: Held) -> str:
     name = said % {"lease": one.lease_id, "used": gigabytes(one.mib or 0)}
     fate = _("is being removed.") if one.removal_asked else _("kept until somebody removes it, or a day.")
     return f"{name}: {fate}"
-
-
-def _doctors_remark(check: Mapping[str, Any]) -> str:
-    """One failed check as sentences: what is wrong, and what to do."""
-    parts = (str(check.get("detail") or "").rstrip("."), str(check.get("remedy") or "").rstrip("."))
-    return f"{check['check']}: " + " ".join(f"{part}." for part in parts if part)
 
 
 def _facts(worker: Worker) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.html import format_html_join
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
@@ -108,7 +109,8 @@ class GpuAdmin(ReadOnly, admin.ModelAdmin[Gpu]):
         offer = _offer_of(gpu)
         if offer is None:
             return str(_("Forgotten: it counts again when its worker lists it.")) if gpu.forgotten_at else ""
-        return " ".join(flags(offer, reader=OPERATOR, last_listed=gpu.reported_at))
+        told = flags(offer, reader=OPERATOR, last_listed=gpu.reported_at)
+        return format_html_join(" ", "{}", ((flag,) for flag in told))
 
     @admin.action(description=_("Use the selected GPUs again at once, although they failed"))
     def trust(self, request: HttpRequest, chosen: QuerySet[Gpu]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.utils.html import format_html
 from django.utils.timezone import localtime
 from django.utils.translation import gettext as _
 
@@ -18,6 +19,7 @@ from spaces.durations import gigabytes
 from spaces.why import Reader
 from workers.models import Gpu
 from workers.overview import GpuLine
+from workers.workers_words import in_own_words
 
 HOT_CELSIUS = 83  # consumer cards slow down around here
 PROCESSES_NAMED = 3
@@ -176,7 +178,7 @@ def _disorder(offer: GpuOffer, reader: Reader) -> str:
         return words.gpu_refusal("gpu_elsewhere", other=offer.elsewhere) or ""
     if not offer.healthy:
         said = words.gpu_refusal("gpu_unhealthy") or ""
-        return f"{said} ({offer.error})" if reader.operator and offer.error else said
+        return format_html("{} ({})", said, in_own_words(offer.error)) if reader.operator and offer.error else said
     if offer.good_reports_missing:
         return words.gpu_refusal("gpu_recovering", missing=offer.good_reports_missing) or ""
     return ""

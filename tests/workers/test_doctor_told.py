@@ -66,8 +66,8 @@ def test_an_operator_reads_on_the_fleet_page_what_can_be_mended_and_nothing_else
 
     page = read("/fleet/", is_staff=True)
 
-    assert "gpu_runtime: no toolkit. Install it." in page
-    assert "pid_namespace: processes are not seen. Give it pid: host." in page
+    assert '(gpu_runtime): <span lang="en">no toolkit. Install it.</span>' in page
+    assert '(pid_namespace): <span lang="en">processes are not seen. Give it pid: host.</span>' in page
     assert "no NVIDIA GPU here" not in page
     assert "/usr/bin/git" not in page
 

@@ -178,7 +178,10 @@ class TestFlags:
         ("facts", "flag"),
         [
             ({"mig": True}, "Split into MIG instances: each of them is a GPU of its own here."),
-            ({"healthy": False, "error": "GPU is lost", "good_reports": 0}, "Does not answer. (GPU is lost)"),
+            (
+                {"healthy": False, "error": "GPU is lost", "good_reports": 0},
+                'Does not answer. (<span lang="en">GPU is lost</span>)',
+            ),
             ({"good_reports": 1}, "Failed a moment ago; used again after 2 more good reports."),
             (
                 {"doubts": [{"code": "free_impossible", "mib": 30_720}], "free_vram_mib": None},
@@ -263,7 +266,8 @@ class TestFlags:
 
         page = fleet()
 
-        assert "The driver counts 2 GPUs and cannot open all of them: The GPU lacks power: no cable." in page
+        said = '<span lang="en">The GPU lacks power: no cable.</span>'
+        assert f"The driver counts 2 GPUs and cannot open all of them: {said}" in page
         assert "fewer are listed" not in page
 
     def test_what_a_driver_said_is_the_operators_business(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.test import Client
 
 from jobs.models import Job
@@ -143,7 +144,11 @@ def test_failed_checks_are_shown_with_their_remedy_to_operators(enroll: Enroll) 
     worker = enroll(register=False)
     worker.register(doctor=[{"check": "gpu_runtime", "ok": False, "detail": "no toolkit", "remedy": "Install it."}])
 
-    assert "gpu_runtime: no toolkit. Install it." in fleet(signed_in(is_staff=True))
+    operator = signed_in(is_staff=True)
+    said = '(gpu_runtime): <span lang="en">no toolkit. Install it.</span>'
+    assert f"GPUs in containers {said}" in fleet(operator)
+    operator.cookies[settings.LANGUAGE_COOKIE_NAME] = "ja"
+    assert f"コンテナでの GPU の利用 {said}" in fleet(operator)
     assert "gpu_runtime" not in fleet(signed_in())
 
 

@@ -178,7 +178,7 @@ class TestWhereItIsSaid:
 
         freed(worker, lease)
 
-        said = f"{LEFT} An operator has freed the GPU: what is still used there counts as use by others."
+        said = f"{LEFT}</span> An operator has freed the GPU: what is still used there counts as use by others."
         assert said in operator.get("/fleet/").content.decode()
 
     def test_by_api_for_operators_and_nobody_else(self, worker: WireWorker, operator: Client) -> None:
