@@ -31,6 +31,7 @@ LINGER_SECONDS = 1.0
 LINGER_BYTES = 1024 * 1024
 
 _FRAMING = (b"content-length", b"transfer-encoding")
+MOST_WAITING = 32  # requests of one connection behind the one that is being answered
 WEBSOCKET_VERSION = b"sec-websocket-version: 13\r\n"  # with 426 (RFC 6455 §4.2.2)
 
 
@@ -55,6 +56,7 @@ class Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own says so
         super().connection_made(transport)
+        self._unanswered: list[Cycle] = []  # the one that is being answered, and those that wait behind it
         self._wait_for_head()
         if self.client is None:
             return  # a local socket: whoever may open it is trusted
@@ -67,6 +69,9 @@ class Protocol(HttpToolsProtocol):
         self._count(None)
         self._unset_keepalive_if_required()
         self._head_is_there()
+        for cycle in self._unanswered:  # uvicorn would tell the last one only
+            cycle.disconnected = True
+            cycle.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -131,6 +136,7 @@ class Protocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        self._unanswered.pop(0)
         super().on_response_complete()
         if self._is_proxy and not self.pipeline:
             self._count(None)
@@ -193,7 +199,8 @@ class Protocol(HttpToolsProtocol):
 
     def _begin(self, *, keep_alive: bool) -> None:
         """Answer the request, now or when those before it are answered."""
-        earlier = self.cycle
+        if len(self._unanswered) > MOST_WAITING:
+            raise self._refused(HTTPStatus.TOO_MANY_REQUESTS)
         self.cycle = Cycle(
             scope=self.scope,
             transport=self.transport,
@@ -207,10 +214,10 @@ class Protocol(HttpToolsProtocol):
             keep_alive=keep_alive,
             on_response=self.on_response_complete,
         )
-        if earlier is None or earlier.response_complete:
+        self._unanswered.append(self.cycle)
+        if len(self._unanswered) == 1:
             self._start_asgi_task(self.cycle, self.app)
         else:
-            self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
 
     def _open_websocket(self, early: bytes) -> None:

@@ -8,10 +8,12 @@ import http.client
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
 from jobs.models import Job
+from runtime_proxy.server import MOST_WAITING
 from tests.runtime_proxy.data_plane import DataPlane, until
 from tests.runtime_proxy.upstreams import Asked, Upstream
 
@@ -79,6 +81,41 @@ def test_requests_in_a_row_are_answered_in_their_order(data_plane: DataPlane, ru
     answers = data_plane.raw(b"".join(requests)).split(b"HTTP/1.1 200 OK\r\n")[1:]
 
     assert [answer.partition(b"\r\n\r\n")[2] for answer in answers] == [b"/1", b"/2abc", b"/3de", b"/4"]
+
+
+async def for_ever(asked: Asked) -> None:
+    """Answer nobody."""
+    await asked.reader.read(1)
+
+
+def test_a_visitor_who_leaves_with_requests_waiting_ends_the_one_under_way(
+    data_plane: DataPlane, run_space: RunSpace, upstream: Upstream
+):
+    run_space()
+    upstream.handler = for_ever
+
+    with data_plane.connect() as client:
+        client.sendall(b"GET /run/alice/app/ HTTP/1.1\r\nHost: h\r\n\r\n" * 3)
+        until(lambda: upstream.open_connections == 1)
+
+    until(lambda: upstream.open_connections == 0)
+    assert len(upstream.seen) == 1
+
+
+def test_who_asks_on_and_on_without_an_answer_is_cut_off(
+    data_plane: DataPlane, run_space: RunSpace, upstream: Upstream
+):
+    run_space()
+    upstream.handler = for_ever
+
+    with data_plane.connect() as client, suppress(ConnectionError):
+        client.sendall(b"GET /run/alice/app/ HTTP/1.1\r\nHost: h\r\n\r\n" * (MOST_WAITING + 1))
+        until(lambda: upstream.open_connections == 1)
+        client.sendall(b"GET /run/alice/app/ HTTP/1.1\r\nHost: h\r\n\r\n" * 1000)
+        assert client.recv(4096) == b""
+
+    until(lambda: upstream.open_connections == 0)
+    assert len(upstream.seen) == 1
 
 
 @pytest.mark.parametrize("closes", [True, False])
