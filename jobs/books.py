@@ -20,7 +20,7 @@ from jobs.clock import unbroken_since
 # written. A place is free again when the worker says that nothing is left in it: uncleared leases count, released or
 # not.
 _BOOKS = """
-    SELECT statement_timestamp(), uptime.up_since, uptime.alive_at, switch.enabled,
+    SELECT statement_timestamp(), uptime.up_since, uptime.alive_at, switch.enabled, switch.simulated_gpus,
            taken.worker_id, taken.kind, taken.places
     FROM (SELECT 1) always
     LEFT JOIN jobs_uptime uptime ON uptime.id = 1
@@ -38,11 +38,15 @@ _BOOKS = """
 
 @dataclass(frozen=True)
 class Books:
-    """The database's time, since when we are up, whether remote workers take part; places taken by (worker, kind)."""
+    """The database's time, since when we are up, whether remote workers and simulated GPUs take part; places taken.
+
+    Of these, by (worker, kind).
+    """
 
     now: datetime
     up_since: datetime
     remote_enabled: bool
+    simulated_allowed: bool
     taken: Counter[tuple[uuid.UUID, str]]
 
 
@@ -51,8 +55,9 @@ def read(worker_ids: Collection[uuid.UUID]) -> Books:
     with connection.cursor() as cursor:
         cursor.execute(_BOOKS, [list(worker_ids)])
         rows = cursor.fetchall()
-    now, up_since, alive_at, enabled = rows[0][:4]
+    now, up_since, alive_at, enabled, simulated = rows[0][:5]
     taken = Counter({(worker_id, kind): places for *_, worker_id, kind, places in rows if worker_id is not None})
-    # Before any web process has started on this database, this process's own setting counts (`jobs.switch`).
+    # Before any web process has started on this database, this process's own settings count (`jobs.switch`).
     remote = bool(settings.OPENFACE_GPU_WORKERS_ENABLED) if enabled is None else enabled
-    return Books(now, unbroken_since(now, up_since=up_since, alive_at=alive_at), remote, taken)
+    simulated_allowed = bool(settings.OPENFACE_ALLOW_SIMULATED_GPUS) if simulated is None else simulated
+    return Books(now, unbroken_since(now, up_since=up_since, alive_at=alive_at), remote, simulated_allowed, taken)

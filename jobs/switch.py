@@ -1,8 +1,9 @@
-"""Whether remote GPU workers may take part here: the feature flag, as one truth for all processes.
+"""Whether remote GPU workers, and simulated GPUs, may take part here: two settings, as one truth for all processes.
 
 `OPENFACE_GPU_WORKERS_ENABLED` is read when a process starts. Were each process to act on its own copy, two that were
 started with different values (in the middle of a restart) would move jobs to and fro. So the web process that started
-last writes its value into the database, and everybody acts on that.
+last writes its value into the database, and everybody acts on that. `OPENFACE_ALLOW_SIMULATED_GPUS` likewise: a command
+on a shell with other settings would tell of another fleet than the one that takes jobs (`jobs.books` reads both).
 """
 
 from __future__ import annotations
@@ -36,21 +37,24 @@ def is_withheld(lease: Lease) -> bool:
 
 
 def declare() -> bool:
-    """Make this process's setting the one that counts. Called when a web process starts; returns whether it changed.
+    """Make this process's settings those that count. Called when a web process starts; returns whether one changed.
 
     Nothing is moved here: the keeper's next sweep acts on it (`jobs.rescue`), and heartbeats and claims read it.
     """
-    wanted = bool(settings.OPENFACE_GPU_WORKERS_ENABLED)
+    wanted, simulated = bool(settings.OPENFACE_GPU_WORKERS_ENABLED), bool(settings.OPENFACE_ALLOW_SIMULATED_GPUS)
     with transaction.atomic():
         declared = RemoteSwitch.objects.select_for_update(no_key=True).filter(pk=1).first()
         if declared is None:
-            RemoteSwitch.objects.bulk_create([RemoteSwitch(pk=1, enabled=wanted)], ignore_conflicts=True)
+            row = RemoteSwitch(pk=1, enabled=wanted, simulated_gpus=simulated)
+            RemoteSwitch.objects.bulk_create([row], ignore_conflicts=True)
             return True
-        if declared.enabled == wanted:
+        if (declared.enabled, declared.simulated_gpus) == (wanted, simulated):
             return False
-        RemoteSwitch.objects.filter(pk=1).update(enabled=wanted, since=Now())
-        notices.publish("work")  # what waited for remote workers may go now, or knows a new reason
-    logger.warning(
-        "remote GPU workers are switched %s", "on" if wanted else "off", extra={"action": "remote_workers_switched"}
-    )
+        since = {} if declared.enabled == wanted else {"since": Now()}
+        RemoteSwitch.objects.filter(pk=1).update(enabled=wanted, simulated_gpus=simulated, **since)
+        notices.publish("work")  # what waited for these workers may go now, or knows a new reason
+    if declared.enabled != wanted:
+        logger.warning(
+            "remote GPU workers are switched %s", "on" if wanted else "off", extra={"action": "remote_workers_switched"}
+        )
     return True

@@ -88,7 +88,7 @@ def _offer(worker: Worker, gpus: Iterable[GpuOffer], entries: Books, on_gpus: se
         gpu_slots=worker.max_gpu_jobs,
         cpu_slots=worker.max_cpu_jobs,
         remote_enabled=entries.remote_enabled,
-        simulated_allowed=settings.OPENFACE_ALLOW_SIMULATED_GPUS,
+        simulated_allowed=entries.simulated_allowed,
     )
 
 

@@ -25,10 +25,13 @@ class Uptime(models.Model):
 
 
 class RemoteSwitch(models.Model):
-    """One row: whether remote GPU workers take part, as the web process that started last was told."""
+    """One row: which workers take part here, as the web process that started last was told."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
     enabled = models.BooleanField()
+    simulated_gpus = models.BooleanField(
+        null=True, help_text="whether simulated GPUs take jobs; null: no process has said so since it can"
+    )
     since = models.DateTimeField(db_default=Now())
 
     class Meta:

@@ -14,6 +14,7 @@ from jobs.states import JobState
 from tests.factories import GpuWorkerFactory, JobFactory, RequirementFactory, WorkerFactory, ago
 from tests.jobs.conftest import must_claim
 from workers.models import Worker
+from workers.offers import offers_for
 
 pytestmark = pytest.mark.django_db
 
@@ -271,6 +272,30 @@ class TestOneTruthForAllProcesses:
 
         assert as_it_is(job).state == JobState.UNAVAILABLE
         assert JobEvent.objects.count() == events
+
+    def test_whether_simulated_gpus_take_jobs_is_its_word_too(self, settings: Any) -> None:
+        """`manage.py placement` on a shell with other settings judges as the claims do."""
+        GpuWorkerFactory.create(name="sim", gpus=[{"simulated": True}])
+        settings.OPENFACE_ALLOW_SIMULATED_GPUS = True
+        switch.declare()
+        settings.OPENFACE_ALLOW_SIMULATED_GPUS = False  # this process is another one from now on
+
+        (offer,) = offers_for(None)
+        assert offer.simulated_allowed
+
+        assert switch.declare() is True
+        (offer,) = offers_for(None)
+        assert not offer.simulated_allowed
+        assert switch.declare() is False
+
+    def test_a_web_process_of_before_leaves_simulated_gpus_to_each_ones_setting(self, settings: Any) -> None:
+        GpuWorkerFactory.create(name="sim", gpus=[{"simulated": True}])
+        RemoteSwitch.objects.create(enabled=True)
+
+        for allowed in (True, False):
+            settings.OPENFACE_ALLOW_SIMULATED_GPUS = allowed
+            (offer,) = offers_for(None)
+            assert offer.simulated_allowed is allowed
 
     def test_before_any_web_process_started_the_setting_counts(self, settings: Any) -> None:
         settings.OPENFACE_GPU_WORKERS_ENABLED = False
