@@ -50,4 +50,5 @@ async def answered(scope: dict[str, Any]) -> Answer:
         return pages.not_found(asked)
     if by_page or path != b"/":  # who types a Space's host into the browser left no prefix
         here.escapes.note(prefix, path)
-    return pages.redirect(307, prefix + path + (b"?" + query if query else b""))
+    # Within one origin, and apps compare their Referer.
+    return pages.redirect(307, prefix + path + (b"?" + query if query else b""), referrer=b"same-origin")

@@ -65,6 +65,8 @@ _NOT_FOR_THE_BROWSER = HOP_BY_HOP | HANDSHAKE | _COMMANDS | {embedding.FRAME_OPT
 _USUAL_CONNECTION = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"upgrade", b"Upgrade"})
 _NOTHING: frozenset[bytes] = frozenset()
 
+# A browser takes such a cookie only with Path=/.
+_HOST_COOKIE = re.compile(rb"\s*__Host-", re.IGNORECASE)
 _ABSOLUTE_URL = re.compile(rb"(?:([A-Za-z][A-Za-z0-9+.-]*):)?//([^/?#]*)(.*)", re.DOTALL)
 # What neither browsers nor we resolve, decode or take for something else.
 _PLAIN_PATH = re.compile(rb"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?")
@@ -81,6 +83,7 @@ class Mount:
     keep_prefix: bool = False  # the app insists on its base path: do not strip the prefix
     rewrite_host: bool = False  # the app insists on being called localhost
     app_port: int = 7860
+    own_host: bool = False  # no other Space has this host
 
     @property
     def local_host(self) -> bytes:
@@ -161,7 +164,8 @@ def to_browser(
         if name == b"set-cookie":
             if cookies.owns(value):
                 continue
-            value = _under_prefix(value, mount.prefix)
+            if not (mount.own_host and _HOST_COOKIE.match(value)):
+                value = _under_prefix(value, mount.prefix)
         elif name in (b"location", b"content-location"):
             value = relocate(value, mount=mount, edge=edge)
         elif name == embedding.POLICY:

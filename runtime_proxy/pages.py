@@ -210,13 +210,15 @@ def too_many(limit: Refusal, asked: Asked) -> Answer:
         return _answer(status, notice, asked, retry_after=LOOK_AGAIN_SECONDS, refresh=LOOK_AGAIN_LATER_SECONDS)
 
 
-def redirect(status: int, location: bytes, *, cookies: tuple[bytes, ...] = ()) -> Answer:
-    """Send the browser elsewhere. The target may hold a code: nobody caches it or passes it on as Referer."""
+def redirect(
+    status: int, location: bytes, *, cookies: tuple[bytes, ...] = (), referrer: bytes = b"no-referrer"
+) -> Answer:
+    """Send the browser elsewhere. The target may hold a code: nobody caches it or, by default, passes on a Referer."""
     headers: RawHeaders = [
         (b"location", location),
         (b"content-length", b"0"),
         (b"cache-control", b"no-store"),
-        (b"referrer-policy", b"no-referrer"),
+        (b"referrer-policy", referrer),
         *((b"set-cookie", line) for line in cookies),
     ]
     return Answer(status, headers)

@@ -22,6 +22,7 @@ from runtime_proxy.headers import Mount
 from runtime_proxy.recent import Fresh
 from spaces import words
 from spaces.models import Space
+from spaces.origin import one_per_space
 from spaces.owner_settings import InForce
 
 SETTLED_SECONDS = 60.0  # running, or at rest: a notice tells of every change
@@ -152,6 +153,7 @@ def _mount(space: Space, job: Job) -> Mount:
         keep_prefix=in_force.keeps,
         rewrite_host=in_force.rewrite_host,
         app_port=port if isinstance(port, int) else DEFAULT_APP_PORT,
+        own_host=one_per_space(),
     )
 
 

@@ -7,6 +7,6 @@ from django.urls import path, re_path
 from runtime_proxy import handover, views
 
 urlpatterns = [
-    re_path(r"^run/(?P<owner>[^/]+)/(?P<rest>.+)$", views.run, name="run"),
+    re_path(r"^run/(?P<owner>[^/]+)/(?P<rest>[\s\S]+)\Z", views.run, name="run"),
     path(handover.PATH.strip("/") + "/", views.hand_over, name="run_hand_over"),
 ]

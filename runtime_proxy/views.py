@@ -5,7 +5,7 @@ Neither serves a byte of a Space on the portal's own origin.
 
 from __future__ import annotations
 
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.contrib.auth.views import redirect_to_login
@@ -135,4 +135,4 @@ def _raw_target(request: HttpRequest) -> tuple[bytes, bytes]:
     scope = getattr(request, "scope", None)
     if scope is not None and scope.get("raw_path"):
         return bytes(scope["raw_path"]).partition(b"?")[0], bytes(scope.get("query_string", b""))
-    return request.path.encode("utf-8"), request.META.get("QUERY_STRING", "").encode("latin-1")
+    return quote(request.path, safe="/:@!$&'()*+,;=~").encode("ascii"), request.META.get("QUERY_STRING", "").encode("latin-1")

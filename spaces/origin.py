@@ -6,6 +6,7 @@ a template with `{space}`, which gives each Space an origin of its own. Only the
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 from enum import StrEnum
@@ -19,7 +20,7 @@ from spaces.models import Space
 
 _NOT_IN_A_LABEL = re.compile(r"[^a-z0-9]+")
 _MAX_LABEL = 63  # RFC 1035
-_HASH_LENGTH = 8
+_HASH_BYTES = 10  # 80 bits: nobody finds a name whose host is another's
 
 
 class Named(Protocol):
@@ -81,6 +82,6 @@ def place_of(owner: str, name: str) -> str:
 def _label(owner: str, name: str) -> str:
     """A host name label for a Space: readable, and different for every two Spaces (a-b/c and a/b-c)."""
     full = f"{owner}/{name}".lower()
-    unique = hashlib.sha256(full.encode("utf-8")).hexdigest()[:_HASH_LENGTH]
-    readable = _NOT_IN_A_LABEL.sub("-", full).strip("-")[: _MAX_LABEL - _HASH_LENGTH - 1].strip("-")
+    unique = base64.b32encode(hashlib.sha256(full.encode("utf-8")).digest()[:_HASH_BYTES]).decode("ascii").lower()
+    readable = _NOT_IN_A_LABEL.sub("-", full).strip("-")[: _MAX_LABEL - len(unique) - 1].strip("-")
     return f"{readable}-{unique}" if readable else unique

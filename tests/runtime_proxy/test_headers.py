@@ -117,6 +117,15 @@ def test_each_hop_shakes_hands_for_itself():
     assert not any(name.startswith(b"sec-websocket") for name in names)
 
 
+def test_a_cookie_for_a_whole_host_passes_where_the_host_is_the_apps_own():
+    lines = [b"__Host-sid=1; Path=/; Secure", b"plain=1; Path=/"]
+    mount = Mount(prefix=PREFIX, own_host=True)
+
+    kept = to_browser([(b"set-cookie", line) for line in lines], mount=mount, edge=EDGE, cookies=COOKIES)
+
+    assert [value for name, value in kept if name == b"set-cookie"] == [lines[0], b"plain=1; Path=" + PREFIX + b"/"]
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_an_app_commands_neither_our_origin_nor_a_proxy_in_front(name: bytes):
     assert answered((name, b"x")) == []

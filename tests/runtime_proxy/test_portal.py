@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,9 @@ from websockets.typing import Origin
 from jobs.models import Job
 from runtime_proxy import portal_websocket
 from runtime_proxy.plane import close_plane
+from spaces.origin import place_of
 from tests.runtime_proxy.conftest import PORTAL
-from tests.runtime_proxy.data_plane import DataPlane, refused_handshake, serving
+from tests.runtime_proxy.data_plane import DEADLINE, DataPlane, refused_handshake, serving
 from tests.runtime_proxy.test_websocket import App, app
 from tests.spaces.pages.server import Portal, serve
 from tests.spaces.repositories import make_space
@@ -82,6 +84,16 @@ def test_a_space_may_have_an_origin_of_its_own(transactional_db: None, settings:
 
     assert first.startswith("https://alice-app-") and first.endswith(".run.example.org/run/alice/app/")
     assert first.split("/")[2] != second.split("/")[2]
+
+
+def test_no_two_spaces_have_one_host(settings: Settings):
+    """With 32 bits of a hash these two had, and the second's page read the first as its owner."""
+    settings.OPENFACE_RUNTIME_ORIGIN = "https://{space}.run.example.org"
+    found = place_of("owner-priv", "_----__---___--------_____---_-__--_-")
+
+    assert place_of("owner", "priv") != found
+    assert len(place_of("owner", "priv").rpartition("-")[2]) == 16  # of 32 letters: 80 bits
+    assert len(place_of("o" * 40, "r" * 100)) <= 63
 
 
 def test_a_space_is_served_on_its_own_origin_only(data_plane: DataPlane, run_space: RunSpace, settings: Settings):
@@ -175,6 +187,17 @@ class TestWebSocketThroughDaphne:
 
         assert app.requests[0].headers["X-Forwarded-Proto"] == "http"
         assert "Traceback" not in portal.log.read_text()
+
+    def test_no_spelling_of_a_path_is_lost(self, portal: Portal, run_space: RunSpace):
+        run_space()
+        connection = HTTPConnection("127.0.0.1", portal.port, timeout=DEADLINE)
+
+        for path in ("/%0ax", "/x%0a", "//x/../y", "/%2e%2e/%2f", "/%E3%81%82"):
+            connection.request("GET", f"/run/alice/app{path}")
+            answer = connection.getresponse()
+            answer.read()
+            assert str(answer.headers["Location"]).endswith(f"/run/alice/app{path}")
+        connection.close()
 
     def test_other_paths_are_refused_quietly(self, portal: Portal):
         for path in ("/", "/ws", "/run", "/live/spaces", "/run/alice"):
