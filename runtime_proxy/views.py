@@ -135,4 +135,5 @@ def _raw_target(request: HttpRequest) -> tuple[bytes, bytes]:
     scope = getattr(request, "scope", None)
     if scope is not None and scope.get("raw_path"):
         return bytes(scope["raw_path"]).partition(b"?")[0], bytes(scope.get("query_string", b""))
-    return quote(request.path, safe="/:@!$&'()*+,;=~").encode("ascii"), request.META.get("QUERY_STRING", "").encode("latin-1")
+    path = quote(request.path, safe="/:@!$&'()*+,;=~").encode("ascii")
+    return path, request.META.get("QUERY_STRING", "").encode("latin-1")
