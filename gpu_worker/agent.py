@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from gpu_worker import __version__, standing_down
+from gpu_worker import __version__, open_files, standing_down
 from gpu_worker.answer import EXIT_FINAL, EXIT_OK, EXIT_UNEXPECTED
 from gpu_worker.build_key import BuildKey
 from gpu_worker.claiming import ClaimLoop
@@ -63,6 +63,7 @@ def run(config: WorkerConfig) -> int:
 
     Where an engine would start us again after a final answer, wait in silence until a new start makes sense.
     """
+    open_files.allow_many()
     store = CredentialStore(config.data_dir)
     with DataDirLock(config.data_dir, RUN):
         ended = None if store.load() else store.ended_by(read_token(config))
@@ -94,7 +95,9 @@ class _Agent:
         self._signals = 0
         self._waits_for: str | None = None
         """Why the control plane has not taken us yet."""
-        self._gateway = Gateway(config.bind_address, config.gateway_port)
+        self._gateway = Gateway(
+            config.bind_address, config.gateway_port, max_callers_per_app=config.max_callers_per_app
+        )
         self._pauses = PauseWatch(PauseFile(config.data_dir))
         self._self_report = SelfReportFile(config.data_dir)
 

@@ -23,6 +23,7 @@ from gpu_worker.whole_numbers import number_in, whole_number
 DEFAULT_TOKEN_FILE = Path("/run/secrets/openface-worker-enrollment-token")
 DEFAULT_DATA_DIR = Path("/data")
 DEFAULT_GATEWAY_PORT = 8787
+DEFAULT_MAX_CALLERS_PER_APP = 4096  # as many as the data plane lets visitors have of one Space
 DEFAULT_GPU_WATCH_SECONDS = 180
 DEFAULT_DOCTOR_SECONDS = 300
 DEFAULT_UNKNOWN_LEASE_SECONDS = 24 * 3600  # a day for an operator to look at it, or to restore a newer database
@@ -43,6 +44,8 @@ class WorkerConfig:
     gateway_port: int = DEFAULT_GATEWAY_PORT
     max_gpu_jobs: int = 1
     max_cpu_jobs: int = 2
+    max_callers_per_app: int = DEFAULT_MAX_CALLERS_PER_APP
+    """Requests and WebSockets that the gateway carries to one app at a time."""
     data_dir: Path = DEFAULT_DATA_DIR
     executor: str = "docker"
     simulate_gpus: Path | None = None
@@ -129,6 +132,9 @@ def _read(merged: Mapping[str, str], *, local: bool) -> WorkerConfig:
         gateway_port=_number(merged, "GPU_WORKER_PORT", DEFAULT_GATEWAY_PORT, highest=65535),
         max_gpu_jobs=_number(merged, "MAX_GPU_JOBS", 1, highest=64),
         max_cpu_jobs=_number(merged, "MAX_CPU_JOBS", 2, highest=1024),
+        max_callers_per_app=_number(
+            merged, "MAX_CALLERS_PER_APP", DEFAULT_MAX_CALLERS_PER_APP, lowest=1, highest=1_000_000
+        ),
         data_dir=(path_in(merged, "WORKER_DATA_DIR") or DEFAULT_DATA_DIR).absolute(),
         executor=_executor(merged),
         simulate_gpus=existing_file(merged, "OPENFACE_SIMULATE_GPUS"),

@@ -19,20 +19,25 @@ import logging
 import os
 import threading
 from dataclasses import dataclass, field
+from typing import cast
 from urllib.parse import parse_qs
 
+from gpu_worker import open_files
 from gpu_worker.app_connections import AppConnections
 from gpu_worker.caller import Caller
 from gpu_worker.credentials import Credential
 from gpu_worker.errors import ConfigError
 from gpu_worker.http_heads import Request
-from gpu_worker.peer import INBOX_BYTES, Peer
+from gpu_worker.peer import INBOX_BYTES
 from gpu_worker.relay import RUNTIME_HEADER, Exchange
 
 logger = logging.getLogger(__name__)
 
 BACKLOG = 1024  # connections that wait to be accepted: a Space's visitors may all come back at once
 LONGEST_NONCE = 256  # characters
+FILES_OF_A_CALLER = 2  # its connection and the app's
+OTHER_FILES = 256  # for the rest of the worker: logs, calls, git, the engine
+LEAST_CALLERS = 32
 RETRY_SECONDS = 1.0
 # Not yet: the machine has that address only once DHCP, Wi-Fi or a VPN is up, or somebody is about to free the port.
 _PASSING = frozenset({errno.EADDRNOTAVAIL, errno.EADDRINUSE})
@@ -48,7 +53,7 @@ class _Route:
 
 
 class Gateway:
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, *, max_callers_per_app: int = 4096) -> None:
         self._host, self._wanted_port = host, port
         self._credential: Credential | None = None
         self._routes: dict[bytes, _Route] = {}  # by the lease's id
@@ -57,6 +62,9 @@ class Gateway:
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._callers: set[Caller] = set()
+        # so that visitors never take the files that the worker needs to look after its apps
+        self._most_callers = max(LEAST_CALLERS, (open_files.allowed() - OTHER_FILES) // FILES_OF_A_CALLER)
+        self._most_per_app = min(max_callers_per_app, self._most_callers // 2)
         self._inbox = memoryview(bytearray(INBOX_BYTES))
         self.port = port
         """Where we listen, or will; 0 only before `start`."""
@@ -154,7 +162,9 @@ class Gateway:
             route.apps.close()
         await asyncio.sleep(0.01)  # so that what was closed is told to the transports, in the loop's next turns
 
-    def _caller(self) -> Peer:
+    def _caller(self) -> asyncio.BaseProtocol:
+        if len(self._callers) >= self._most_callers:
+            return _OneTooMany()
         caller = Caller(self._answer, self._callers.discard, self._inbox)
         self._callers.add(caller)
         return caller.peer
@@ -174,6 +184,9 @@ class Gateway:
         if route is None or not _may_enter(request, route):
             caller.say(request, 404, b"Not Found")
             return
+        if len(route.callers) >= self._most_per_app:
+            caller.say(request, 503, b"Service Unavailable", reason=b"too-many-callers")
+            return
         exchange = Exchange(caller, request, target[_LEASE_END:], route.apps)
         caller.begin(exchange, route.callers)
         exchange.start()
@@ -187,6 +200,13 @@ class Gateway:
             return
         proof = {"worker_id": self._credential.worker_id, "proof": self._credential.prove(f"healthz:{nonce}")}
         caller.say(request, 200, b"OK", body=json.dumps(proof).encode(), reason=b"health")
+
+
+class _OneTooMany(asyncio.Protocol):
+    """A connection for which there is no file left."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast(asyncio.Transport, transport).abort()
 
 
 def _may_enter(request: Request, route: _Route) -> bool:

@@ -36,7 +36,10 @@ class GpuOwners:
                 return leases[container[:SHORT_ID]]
         if set(containers) - set(containers_of("self")):
             return None  # it runs in somebody else's, whatever its environment says
-        return environment_of(pid).get(LEASE_VARIABLE)
+        try:
+            return environment_of(pid).get(LEASE_VARIABLE)
+        except OSError:
+            return None  # no file can be opened now
 
     def leases_on(self, uuid: str) -> list[str]:
         """The leases to which this GPU was given."""

@@ -1,4 +1,7 @@
-"""Which process is meant, in a way that a recycled pid cannot fool: pid, its start time, and this boot."""
+"""Which process is meant, in a way that a recycled pid cannot fool: pid, its start time, and this boot.
+
+Where no file can be opened any more, nothing is known of any process: these functions raise OSError then.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ import contextlib
 import os
 import signal
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+
+from gpu_worker.open_files import used_up
 
 PROC = Path("/proc")
 
@@ -43,9 +49,16 @@ def signal_group(group: int, number: signal.Signals) -> None:
 def boot_id() -> str:
     """A random id of this boot of the machine."""
     try:
-        return (PROC / "sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
+        return _boot_id(PROC)
+    except OSError as problem:
+        if used_up(problem):
+            raise
         return "unknown"
+
+
+@lru_cache(maxsize=8)
+def _boot_id(proc: Path) -> str:
+    return (proc / "sys/kernel/random/boot_id").read_text().strip()
 
 
 def session_of(pid: int) -> int | None:
@@ -61,7 +74,9 @@ def environment_of(pid: int) -> dict[str, str]:
     """The environment the process was started with; empty when it is not ours to read."""
     try:
         raw = (PROC / str(pid) / "environ").read_bytes()
-    except OSError:
+    except OSError as problem:
+        if used_up(problem):
+            raise
         return {}
     pairs = (item.partition(b"=") for item in raw.split(b"\0") if b"=" in item)
     return {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs}
@@ -71,6 +86,8 @@ def _stat(pid: int) -> list[str] | None:
     """The fields after the command name (which may hold spaces and brackets): state is [0], session [3]."""
     try:
         text = (PROC / str(pid) / "stat").read_text()
-    except OSError:
+    except OSError as problem:
+        if used_up(problem):
+            raise
         return None
     return text.rpartition(")")[2].split()

@@ -6,17 +6,21 @@ import http.client
 import socket
 from collections.abc import Sequence
 
+from gpu_worker.open_files import used_up
+
 CONNECT_SECONDS = 1.0
 ANSWER_SECONDS = 5.0
 NOT_FOUND = 404
 
 
 def answers_tcp(address: tuple[str, int]) -> bool:
-    """Whether something accepts connections there."""
+    """Whether something accepts connections there. Raises OSError where no connection can be made for want of files."""
     try:
         with socket.create_connection(address, CONNECT_SECONDS):
             return True
-    except OSError:
+    except OSError as problem:
+        if used_up(problem):
+            raise
         return False
 
 
@@ -55,7 +59,9 @@ def _status(address: tuple[str, int], path: str) -> int | None:
     try:
         connection.request("GET", path, headers={"User-Agent": "openface-readiness"})
         return connection.getresponse().status
-    except (OSError, http.client.HTTPException):
+    except (OSError, http.client.HTTPException) as problem:
+        if used_up(problem):
+            raise
         return None
     finally:
         connection.close()

@@ -19,8 +19,10 @@ from gpu_worker.artifacts import deliver_results
 from gpu_worker.beginning import begin
 from gpu_worker.ending import end_by_wish, halt, leave_nothing
 from gpu_worker.errors import JobDeclined, JobFailed, JobInterrupted, LeaseStale
+from gpu_worker.executor import Runtime
 from gpu_worker.job import AlreadyTold, Detached, Job
 from gpu_worker.journal import JobFacts, JobRecord
+from gpu_worker.open_files import used_up
 from gpu_worker.protocol import Claim, Hold, Instruction
 from gpu_worker.serving import await_ready, serve
 from gpu_worker.wishes import DEFAULT_GRACE_SECONDS, LOST, STOP, Wish
@@ -29,6 +31,7 @@ from gpu_worker.workshop import Workshop
 logger = logging.getLogger(__name__)
 
 CLEANING_RETRY_SECONDS = 5.0
+LOOK_AGAIN_SECONDS = 1.0
 FAILED_GRACE_SECONDS = 2.0
 
 
@@ -159,9 +162,7 @@ class JobRunner:
         try:
             job.open_report()
             runtime = begin(job, job.claim) if job.claim is not None else adopt(job)
-            if job.record.phase != "running":
-                await_ready(job, runtime)
-            serve(job, runtime)
+            self._watch(runtime)
         except JobFailed as failure:
             detail = job.masked(failure.detail)
             job.note_failure(failure.reason, detail)
@@ -179,3 +180,21 @@ class JobRunner:
         except LeaseStale:
             self.wish(Wish(LOST, "the lease is not ours any more"))
             end_by_wish(job)
+
+    def _watch(self, runtime: Runtime) -> None:
+        """Until the app ends, by a look at it: one that was not possible for want of files says nothing."""
+        job = self._job
+        while True:
+            try:
+                if job.record.phase != "running":
+                    await_ready(job, runtime)
+                serve(job, runtime)
+                return
+            except OSError as problem:
+                if not used_up(problem):
+                    raise
+                logger.warning(
+                    "app cannot be looked at; it goes on",
+                    extra={"action": "cannot_look", "lease": self.facts.lease, "problem": str(problem)},
+                )
+            job.wishes.made.wait(LOOK_AGAIN_SECONDS)

@@ -14,7 +14,7 @@ from gpu_worker import artifacts
 from gpu_worker.client import ControlPlane as Client
 from gpu_worker.job import Job
 from gpu_worker.journal import JobFacts, JobRecord, Journal
-from gpu_worker.processes import ProcessRuntime
+from gpu_worker.process_runtime import ProcessRuntime
 from gpu_worker.wishes import HAND_BACK, LOST, STOP, Wish
 from gpu_worker.workshop import Workshop
 from tests.gpu_worker.control_plane import ControlPlane, Lease
