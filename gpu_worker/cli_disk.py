@@ -94,7 +94,7 @@ def leave(config: WorkerConfig, arguments: Namespace) -> Answer:
     lines = [
         text,
         *(f"kept: {name}" for name in kept),
-        "What others share of Docker's build cache stays: docker builder prune.",
+        "The rest of Docker's build cache stays: docker builder prune.",
     ]
     return Answer(facts, "\n".join(lines))
 

@@ -130,7 +130,8 @@ class Link:
         return self._holdings.holds(picture.found)
 
     def _take(self, desired: Desired, asked_at: float) -> None:
-        if desired.gateway not in (None, self.gateway):
+        told = (desired.gateway, desired.gateway_detail)
+        if desired.gateway is not None and told != (self.gateway, self.gateway_detail):
             logger.info(
                 "gateway seen by the control plane",
                 extra={"action": "gateway_state", "state": desired.gateway, "why": desired.gateway_detail},

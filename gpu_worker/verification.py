@@ -113,6 +113,8 @@ def gateway_as_told(report: SelfReport) -> DoctorCheck:
     if report.gateway_trouble is not None:
         remedy = "It tries again by itself. Does this machine have that address, and is the port free (ss -ltnp)?"
         return DoctorCheck(name, False, report.gateway_trouble, remedy)
+    if seen == "ok" and report.gateway_detail is not None:  # at another address than the one that is proposed
+        return DoctorCheck(name, None, report.gateway_detail, "Set WORKER_PUBLIC_URL to an address that others reach.")
     if seen == "ok":
         return DoctorCheck(name, True, f"the control plane reaches {report.gateway_address or 'it'}")
     if seen is None and report.gateway_detail is None:

@@ -152,6 +152,24 @@ def test_what_the_control_plane_said_of_our_gateway_is_told_while_a_worker_runs(
         assert checked(tmp_path, plane.url)["gateway"].ok is ok
 
 
+def test_an_address_that_is_refused_beside_the_one_that_serves_is_told_with_what_helps(
+    tmp_path: Path, plane: ControlPlane
+) -> None:
+    why = "http://127.0.0.1:8787 is refused: 127.0.0.1 is this machine as seen from itself."
+    SelfReportFile(tmp_path).write(
+        SelfReport(
+            pid=1, version="0", answers=True, problem=None, standing="open", gateway_url="http://127.0.0.1:8787",
+            gateway="ok", gateway_detail=why, paused=None, no_gpu_jobs=None,
+        )
+    )  # fmt: skip
+
+    with DataDirLock(tmp_path, RUN):
+        check = checked(tmp_path, plane.url)["gateway"]
+
+    assert (check.ok, check.detail) == (None, why)
+    assert "WORKER_PUBLIC_URL" in str(check.remedy)
+
+
 def test_the_control_planes_own_word_counts_more_than_a_proxys_clock(tmp_path: Path) -> None:
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     with server(date="Fri, 30 Nov 2018 01:00:00 GMT", time_told=now) as url:
