@@ -18,6 +18,7 @@ from runtime_proxy.upload import ClientGone, Upload
 
 READ_BUFFER = 256 * 1024  # bytes of an answer that wait for the browser; beyond, we stop reading
 MAX_HEAD_BYTES = 128 * 1024  # of an answer; the gateways' own limit is below
+COUNTED_BYTES = 64 * 1024  # a body at least so long is counted here, without a copy by the parser
 GO_ON_SECONDS = 1.0  # for an app that does not know `Expect`: then the body is sent unasked (RFC 9110 §10.1.1)
 
 
@@ -159,6 +160,7 @@ class Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._headers: RawHeaders = []
         self._head_only = self._until_close = self._paused = self._keeps = False
+        self._left = 0  # bytes of a long counted body that are still to come
         self._writable: asyncio.Future[None] | None = None
         self._blocked = False
         self.rest = b""  # what came after the head of an upgrade
@@ -170,7 +172,7 @@ class Connection(asyncio.Protocol):
         answer = self._answer = Response(self)
         self.reusable = False
         self._head_only = head_only
-        self._in_head, self._head_bytes = True, 0
+        self._in_head, self._head_bytes, self._left = True, 0, 0
         self.heard_at = self.loop.time()
         if self.closed:
             answer.fail(Broken("the connection was closed"))
@@ -264,6 +266,9 @@ class Connection(asyncio.Protocol):
                 self.abort()
             return
         self.heard_at = self.loop.time()
+        if self._left:
+            self._count(answer, data)
+            return
         if self._in_head:
             self._head_bytes += len(data)
         try:
@@ -277,6 +282,18 @@ class Connection(asyncio.Protocol):
             return
         if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
             self.fail(Broken("a head above all limits"))
+
+    def _count(self, answer: Response, data: bytes) -> None:
+        """Take a piece of a body whose length is known: the parser would copy it, and has nothing to find in it."""
+        self._left -= len(data)
+        if self._left > 0:
+            answer.take(data)
+            return
+        answer.take(data[: self._left] if self._left else data)
+        self._keeps = self._keeps and self._left == 0  # more came: nobody asked for it
+        self._left = 0
+        self._parser = httptools.HttpResponseParser(self)  # the old one still waits for this body
+        answer.complete()
 
     def eof_received(self) -> None:
         answer = self._answer
@@ -340,6 +357,10 @@ class Connection(asyncio.Protocol):
             self._keeps = not any(name == b"connection" and b"close" in value.lower() for name, value in headers)
             answer.complete()
         else:
+            length = next((int(value) for name, value in headers if name == b"content-length"), 0)
+            if length >= COUNTED_BYTES and status not in (101, 204, 304):
+                self._left = length
+                self._keeps = self._parser.should_keep_alive()
             answer.wake()
 
     def on_body(self, body: bytes) -> None:
@@ -347,6 +368,7 @@ class Connection(asyncio.Protocol):
         if answer is None or answer.is_complete:
             self._keeps = False
         else:
+            self._left = max(0, self._left - len(body))
             answer.take(body)
 
     def on_message_complete(self) -> None:

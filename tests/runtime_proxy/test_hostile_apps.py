@@ -139,6 +139,73 @@ def test_what_comes_unasked_ends_a_connection(upstream: Upstream):
     assert len(set(peers(upstream))) == 2
 
 
+LONG = bytes(range(256)) * 1024  # 256 KiB, in several pieces
+
+
+@pytest.mark.inside
+@pytest.mark.parametrize("pieces", [1, 3, 7])
+def test_a_long_body_is_taken_to_its_last_byte_and_the_connection_used_again(upstream: Upstream, pieces: int):
+    pair = Pair(upstream)
+
+    async def answer(asked: Asked) -> None:
+        size = len(LONG) // pieces
+        await asked.answer(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(LONG))
+        for place in range(pieces):
+            await asked.answer(LONG[place * size : (place + 1) * size if place + 1 < pieces else None])
+            await asyncio.sleep(0.02)  # so that each is read by itself
+
+    upstream.handler = answer
+
+    async def twice() -> list[bytes]:
+        pool = UpstreamPool()
+        bodies = [await ask(pool, pair.first)() for _ in range(2)]
+        await pool.close()
+        return bodies
+
+    assert asyncio.run(twice()) == [LONG, LONG]
+    assert len(set(peers(upstream))) == 1
+
+
+@pytest.mark.inside
+def test_what_follows_a_long_body_is_neither_part_of_it_nor_the_next_answer(upstream: Upstream):
+    pair = Pair(upstream)
+
+    async def answer(asked: Asked) -> None:
+        await asked.answer(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(LONG))
+        await asked.answer(LONG + EVIL)
+
+    upstream.handler = answer
+
+    async def twice() -> list[bytes]:
+        pool = UpstreamPool()
+        bodies = [await ask(pool, pair.first)() for _ in range(2)]
+        await pool.close()
+        return bodies
+
+    assert asyncio.run(twice()) == [LONG, LONG]
+    assert len(set(peers(upstream))) == 2
+
+
+@pytest.mark.inside
+def test_a_long_body_that_breaks_off_is_broken(upstream: Upstream):
+    pair = Pair(upstream)
+
+    async def answer(asked: Asked) -> None:
+        await asked.answer(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(LONG))
+        await asked.answer(LONG[:-1])
+        asked.writer.close()
+
+    upstream.handler = answer
+
+    async def read() -> None:
+        pool = UpstreamPool()
+        with pytest.raises(Broken):
+            await ask(pool, pair.first)()
+        await pool.close()
+
+    asyncio.run(read())
+
+
 @pytest.mark.inside
 @pytest.mark.parametrize("end", LYING_ENDS)
 def test_a_line_ends_with_both_characters(upstream: Upstream, end: bytes):
