@@ -1,5 +1,7 @@
 """HTTP as uvicorn speaks it, with what it leaves open closed: bounded heads that come in time, one Host, one framing.
 
+Requests of one connection are read one at a time: what comes behind one that is being answered waits unread.
+
 Given to uvicorn as `--http runtime_proxy.server:Protocol`. WebSockets are handed to browser_socket.py; answers are made
 in cycle.py.
 """
@@ -8,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from functools import partial
 from http import HTTPStatus
 from typing import Any, cast
@@ -17,21 +18,32 @@ from urllib.parse import unquote
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from runtime_proxy.browser_socket import BrowserSocket, handshake_problem
+from runtime_proxy.browser_socket import BrowserSocket
 from runtime_proxy.connections import CONNECTIONS, party_of
 from runtime_proxy.cycle import Cycle
 from runtime_proxy.proxies import is_trusted, reported_address
+from runtime_proxy.request_heads import (
+    FRAMING,
+    MAX_FIELDS,
+    MAX_HEAD_BYTES,
+    has_body,
+    length_of_body,
+    origin_form,
+    problem_of,
+    problem_of_handshake,
+    size_of,
+)
 from runtime_proxy.status_lines import status_line
 
-# The gateways' own limit is 64 KiB, and we tell the app some 2 KiB more than the browser did.
-MAX_HEAD_BYTES = 60 * 1024
+# Behind a request that is being answered. Who sends more is cut off: were he not read, nobody would see him leave.
+MAX_WAITING_BYTES = 256 * 1024
+MOST_WAITING = 32  # requests, of those that came in one piece with the end of a chunked body and so were read already
 HEAD_SECONDS = 20.0  # from the connection, or a head's first byte, to its end
 # For a refused client that still sends: closing at once would take the answer away from it.
 LINGER_SECONDS = 1.0
 LINGER_BYTES = 1024 * 1024
 
-_FRAMING = (b"content-length", b"transfer-encoding")
-MOST_WAITING = 32  # requests of one connection behind the one that is being answered
+_HEAD_END = b"\r\n\r\n"
 WEBSOCKET_VERSION = b"sec-websocket-version: 13\r\n"  # with 426 (RFC 6455 §4.2.2)
 
 
@@ -46,6 +58,7 @@ class Refused(Exception):
 class Protocol(HttpToolsProtocol):
     """One connection. Heads are bounded, and so is what stands between chunks and after them."""
 
+    _left: int | None = None  # bytes to come of a counted body
     _unread = 0  # bytes since the parser last came to the end of a head, a piece of a body or a message
     _refusal: HTTPStatus | None = None
     _within_head = _within_body = False
@@ -57,6 +70,7 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own says so
         super().connection_made(transport)
         self._unanswered: list[Cycle] = []  # the one that is being answered, and those that wait behind it
+        self._waiting = bytearray()  # what came behind them, unread
         self._wait_for_head()
         if self.client is None:
             return  # a local socket: whoever may open it is trusted
@@ -76,12 +90,46 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes, unless the client was refused: then nobody keeps them."""
-        self._unread += len(data)
         if self._refusal is not None:
+            self._unread += len(data)
             if self._unread > LINGER_BYTES:
                 self.transport.close()
             return
         self._unset_keepalive_if_required()
+        if self._within_body:
+            at_once = self._left is None or len(data) <= self._left
+        else:
+            at_once = not self._is_answering and data.find(_HEAD_END, 0, -1) < 0
+        if at_once:  # the usual case: it is, or ends with, a part of one request
+            self._feed(data)
+            return
+        self._waiting += data
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Read what waits, up to the end of a request that has to be answered first."""
+        waiting = self._waiting
+        while waiting and not (self._is_answering or self._refusal is not None or self.transport.is_closing()):
+            piece = bytes(waiting[: self._next_end()])
+            del waiting[: len(piece)]
+            self._feed(piece)
+        if len(waiting) > MAX_WAITING_BYTES:
+            self.transport.abort()
+
+    def _next_end(self) -> int:
+        """How far what waits can be read without the parser going on with the next request unasked."""
+        if self._within_body and self._left is not None:
+            return self._left
+        end = self._waiting.find(_HEAD_END)  # of a head, or of a chunked body (or within it, which does no harm)
+        return len(self._waiting) if end < 0 else end + len(_HEAD_END)
+
+    @property
+    def _is_answering(self) -> bool:
+        """Whether a request is being answered of which everything has come."""
+        return not self._within_body and self.cycle is not None and not self.cycle.response_complete
+
+    def _feed(self, data: bytes) -> None:
+        self._unread += len(data)
         try:
             self._parse(data)
         except httptools.HttpParserError:
@@ -89,9 +137,11 @@ class Protocol(HttpToolsProtocol):
             return
         except httptools.HttpParserUpgrade as upgrade:
             if self._should_upgrade():
-                self._open_websocket(data[upgrade.args[0] :])
+                self._open_websocket(data[upgrade.args[0] :] + self._waiting)
+                self._waiting.clear()
                 return
-        if self._unread > MAX_HEAD_BYTES and not self.transport.is_closing():
+        too_much = self._unread > MAX_HEAD_BYTES or len(self.headers or ()) > MAX_FIELDS
+        if too_much and not self.transport.is_closing():
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         elif self._within_head or self.cycle is None or self.cycle.response_complete:
             if self._within_body:
@@ -107,12 +157,15 @@ class Protocol(HttpToolsProtocol):
         self._head_is_there()
         self.headers = list(self.headers)  # where trailers go: the scope's own list decides, and is complete
         version = self.parser.get_http_version()
+        if version == "1.0":
+            self.expect_100_continue = False  # such a client knows no answer before the answer (RFC 9110 §10.1.1)
         self._judge(version)
+        self._left = length_of_body(self.headers)
         self._unread = 0
         self.scope["method"] = self.parser.get_method().decode("ascii")
         if version != "1.1":
             self.scope["http_version"] = version
-        path, mark, query = _origin_form(self.url).partition(b"?")
+        path, mark, query = origin_form(self.url).partition(b"?")
         scope = cast(dict[str, Any], self.scope)
         scope["raw_path"], scope["query_string"], scope["bare_query"] = path, query, bool(mark) and not query
         text = path.decode("latin-1")
@@ -120,19 +173,21 @@ class Protocol(HttpToolsProtocol):
         upgrades = self.parser.should_upgrade()
         if upgrades and self._should_upgrade():
             return
-        self._body_follows = upgrades and _has_body(self.headers)
+        self._body_follows = upgrades and has_body(self.headers)
         keep_alive = version == "1.1" and self.parser.should_keep_alive() and not upgrades
         self._begin(keep_alive=keep_alive)
 
     def on_body(self, body: bytes) -> None:
         self._unread = 0
+        if self._left is not None:
+            self._left -= len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         if self._body_follows:
             return
         self._unread = 0
-        self._within_body = False
+        self._within_body, self._left = False, None
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -142,6 +197,9 @@ class Protocol(HttpToolsProtocol):
             self._count(None)
         if self._within_head:
             self._wait_for_head()
+        if self._waiting:
+            self._unset_keepalive_if_required()
+            self._read_on()
 
     def send_400_response(self, msg: str) -> None:
         """Called for what the parser, or one of our own rules, does not take."""
@@ -157,7 +215,7 @@ class Protocol(HttpToolsProtocol):
             self._body_follows = False
             self.parser = httptools.HttpRequestParser(_Body(self))
             self.parser.feed_data(b"POST / HTTP/1.1\r\nConnection: close\r\n")
-            self.parser.feed_data(b"".join(b"%b: %b\r\n" % field for field in self.headers if field[0] in _FRAMING))
+            self.parser.feed_data(b"".join(b"%b: %b\r\n" % field for field in self.headers if field[0] in FRAMING))
             self.parser.feed_data(b"\r\n" + data[upgrade.args[0] :])
 
     def _should_upgrade_to_ws(self) -> bool:
@@ -165,37 +223,16 @@ class Protocol(HttpToolsProtocol):
 
     def _judge(self, version: str) -> None:
         """Raise Refused for what no app shall have to make sense of."""
-        if version not in ("1.0", "1.1"):
-            raise self._refused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
-        names = [name for name, _ in self.headers]
-        if self._unread > MAX_HEAD_BYTES:  # more has come than one head may have: look how much is this one's
-            size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-            if size > MAX_HEAD_BYTES:
-                raise self._refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        hosts = names.count(b"host")
-        if hosts > 1 or (hosts == 0 and version == "1.1"):  # RFC 9112 §3.2
-            raise self._refused(HTTPStatus.BAD_REQUEST)
-        if b"transfer-encoding" in names:
-            self._judge_coding(version)
-        if self.parser.should_upgrade() and self._should_upgrade():
-            self._judge_handshake(version)
-        if self._is_proxy and not self._count(reported_address(self.headers)):
-            raise self._refused(HTTPStatus.TOO_MANY_REQUESTS)
-
-    def _judge_coding(self, version: str) -> None:
-        """A body comes counted or chunked (RFC 9112 §6.1); in 1.0 there are no chunks."""
-        codings = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
-        if version == "1.0":
-            raise self._refused(HTTPStatus.BAD_REQUEST)
-        if codings != [b"chunked"]:
-            raise self._refused(HTTPStatus.NOT_IMPLEMENTED)
-
-    def _judge_handshake(self, version: str) -> None:
-        if self.parser.get_method() != b"GET" or version != "1.1":  # RFC 6455 §4.1
-            raise self._refused(HTTPStatus.BAD_REQUEST)
-        problem = handshake_problem(self.headers)
+        problem = problem_of(self.headers, version)
+        if problem is None and self.parser.should_upgrade() and self._should_upgrade():
+            problem = problem_of_handshake(self.headers, self.parser.get_method(), version)
+        # where more has come than one head may have: look how much is this one's
+        if self._unread > MAX_HEAD_BYTES and size_of(self.url, self.headers) > MAX_HEAD_BYTES:
+            problem = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+        if problem is None and self._is_proxy and not self._count(reported_address(self.headers)):
+            problem = HTTPStatus.TOO_MANY_REQUESTS
         if problem is not None:
-            raise self._refused(HTTPStatus(problem))
+            raise self._refused(problem)
 
     def _begin(self, *, keep_alive: bool) -> None:
         """Answer the request, now or when those before it are answered."""
@@ -274,6 +311,9 @@ class Protocol(HttpToolsProtocol):
 
     def _refuse(self, status: HTTPStatus) -> None:
         self._refusal = status
+        if self.headers:
+            self.headers.clear()
+        self._waiting.clear()
         if self.cycle is not None and not self.cycle.response_complete:
             self.transport.close()  # an earlier request is being answered: nothing may be put in between
             return
@@ -292,21 +332,6 @@ class _Body:
     def __init__(self, protocol: Protocol) -> None:
         self.on_body = protocol.on_body
         self.on_message_complete = protocol.on_message_complete
-
-
-def _has_body(headers: list[tuple[bytes, bytes]]) -> bool:
-    return any(name in _FRAMING and value != b"0" for name, value in headers)
-
-
-def _origin_form(target: bytes) -> bytes:
-    """Return path and query, byte for byte; of a target with scheme and authority what follows them (RFC 9112 §3.2)."""
-    if target.startswith(b"/"):
-        return target
-    scheme, separator, rest = target.partition(b"://")
-    if not separator or b"/" in scheme:
-        return target
-    path = re.search(rb"[/?].*", rest, re.DOTALL)
-    return b"/" if path is None else path[0] if path[0].startswith(b"/") else b"/" + path[0]
 
 
 def is_worth_a_line(record: logging.LogRecord) -> bool:

@@ -13,7 +13,7 @@ from contextlib import suppress
 import pytest
 
 from jobs.models import Job
-from runtime_proxy.server import MOST_WAITING
+from runtime_proxy.server import MAX_WAITING_BYTES
 from tests.runtime_proxy.data_plane import DataPlane, until
 from tests.runtime_proxy.upstreams import Asked, Upstream
 
@@ -109,9 +109,10 @@ def test_who_asks_on_and_on_without_an_answer_is_cut_off(
     upstream.handler = for_ever
 
     with data_plane.connect() as client, suppress(ConnectionError):
-        client.sendall(b"GET /run/alice/app/ HTTP/1.1\r\nHost: h\r\n\r\n" * (MOST_WAITING + 1))
+        request = b"GET /run/alice/app/ HTTP/1.1\r\nHost: h\r\n\r\n"
+        client.sendall(request)
         until(lambda: upstream.open_connections == 1)
-        client.sendall(b"GET /run/alice/app/ HTTP/1.1\r\nHost: h\r\n\r\n" * 1000)
+        client.sendall(request * (MAX_WAITING_BYTES // len(request) + 10))
         assert client.recv(4096) == b""
 
     until(lambda: upstream.open_connections == 0)

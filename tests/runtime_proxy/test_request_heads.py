@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 
 from jobs.models import Job
 from runtime_proxy import server
-from runtime_proxy.server import MAX_HEAD_BYTES
+from runtime_proxy.request_heads import MAX_FIELDS, MAX_HEAD_BYTES
 from tests.runtime_proxy.data_plane import DataPlane, until
 from tests.runtime_proxy.upstreams import Asked, Upstream
 
@@ -40,6 +40,78 @@ def test_a_head_beyond_the_limit_is_refused(
 
     assert data_plane.raw(head).startswith(b"HTTP/1.1 431 ")
     assert not upstream.seen
+
+
+FIELDS = b"".join(b"A%d:\r\n" % number for number in range(MAX_FIELDS - 1))
+
+
+@pytest.mark.parametrize("end", [b"", b"\r\n"], ids=["no end", "complete"])
+def test_a_head_of_very_many_fields_is_refused(
+    data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, end: bytes
+):
+    run_space()
+
+    assert data_plane.raw(START + FIELDS + b"One: 1\r\nAnother: 1\r\n" + end).startswith(b"HTTP/1.1 431 ")
+    assert not upstream.seen
+
+
+def test_a_head_of_many_fields_arrives(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
+    run_space()
+
+    with data_plane.connect() as client:
+        client.sendall(START + FIELDS + b"\r\n")
+        assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
+    assert upstream.seen[0].one(b"a%d" % (MAX_FIELDS - 2)) == b""
+
+
+def test_very_many_trailers_end_a_request(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
+    run_space()
+
+    async def wait_for_the_body(asked: Asked) -> None:
+        await asked.body()
+
+    upstream.handler = wait_for_the_body
+    answer = data_plane.raw(START + b"Transfer-Encoding: chunked\r\n\r\n0\r\n" + FIELDS * 2)
+
+    assert not answer.startswith(b"HTTP/1.1 200 ")
+    until(lambda: upstream.open_connections == 0)
+
+
+@pytest.mark.parametrize("host", [b"a/b", b"a?b", b"a#b", b"u@a", b'a"b', b"a b", b"a\\b", b"a<b", b"\xc3\xa4"])
+def test_what_no_host_is_called_is_refused(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, host: bytes):
+    run_space()
+
+    answer = data_plane.raw(b"GET /run/alice/app/ HTTP/1.1\r\nHost: " + host + b"\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert not upstream.seen
+
+
+@pytest.mark.parametrize("host", [b"h", b"a_b.example:80", b"[::1]:8091", b"192.0.2.1:", b"xn--hxajbheg.example."])
+def test_what_a_host_may_be_called_arrives(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, host: bytes):
+    run_space()
+
+    answer = data_plane.raw(b"GET /run/alice/app/ HTTP/1.1\r\nConnection: close\r\nHost: " + host + b"\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert upstream.seen[0].one(b"host") == host
+
+
+def test_a_client_of_http_1_0_is_not_told_to_go_on(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
+    run_space()
+    bodies = []
+
+    async def keep(asked: Asked) -> None:
+        bodies.append(await asked.body())
+        await asked.ok(b"there")
+
+    upstream.handler = keep
+    head = b"POST /run/alice/app/ HTTP/1.0\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
+
+    answer = data_plane.raw(head + b"hello")
+
+    assert bodies == [b"hello"]
+    assert answer.count(b"HTTP/1.") == 1
 
 
 def test_a_head_within_the_limit_arrives(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
@@ -162,19 +234,10 @@ def test_what_is_being_answered_is_not_cut_by_a_late_head(
     data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(server, "HEAD_SECONDS", 0.1)
-    late = []
-    is_late = server.Protocol._head_is_late
-
-    def noted(protocol: server.Protocol) -> None:
-        is_late(protocol)
-        late.append(protocol)
-
-    monkeypatch.setattr(server.Protocol, "_head_is_late", noted)
     run_space()
 
     async def answer_late(asked: Asked) -> None:
-        while not late:
-            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
         await asked.ok(b"there")
 
     upstream.handler = answer_late
