@@ -6,7 +6,8 @@ ever, or does not read, would fill the disk or the memory of the control plane. 
 
 - a body beyond the longest that any path takes is counted and not kept (`BodyLimit` then refuses it by its length),
 - a WebSocket is not read while messages wait for the application,
-- `send` of a WebSocket returns once the connection has taken what was sent.
+- `send` of a WebSocket returns once the connection has taken what was sent,
+- as many files may be open as the system allows.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from daphne.server import Server
 from daphne.ws_protocol import WebSocketProtocol
 
 from openface.body_limit import LARGEST
+from runtime_proxy import open_files
 
 WAITING_MESSAGES = 2  # a WebSocket is read again when fewer wait
 _TAKEN = "openface.taken"
@@ -30,6 +32,7 @@ class BoundedServer(Server):  # type: ignore[misc]  # daphne ships no types
     """What `daphne` runs: `openface.asgi` puts it in the place of daphne's own."""
 
     def __init__(self, application: Any, *args: Any, ready_callable: Callable[[], None] | None = None, **options: Any):
+        open_files.allow_most()
         super().__init__(_telling_what_was_taken(application), *args, ready_callable=self._bound, **options)
         self._ready = ready_callable
 

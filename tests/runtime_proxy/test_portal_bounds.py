@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -126,6 +127,12 @@ def test_few_are_open_at_once(portal: Portal, run_space: RunSpace, app: App):
             return True
 
         until(again)
+
+
+def test_it_may_open_as_many_files_as_the_system_allows(lasting_portal: Portal):
+    soft, hard = resource.prlimit(lasting_portal.pid, resource.RLIMIT_NOFILE)
+
+    assert soft == hard
 
 
 class TestBodies:
