@@ -14,6 +14,7 @@ RUN = b"/run/"
 RESULTS = b"/results/"  # files that batch jobs left: /results/{owner}/{name}/{job}/{path}
 # What a forge allows in names; a segment of dots alone is a path trick, not a name.
 _NAME = re.compile(rb"(?!\.+\Z)[A-Za-z0-9._-]{1,255}")
+_LONGEST_SPELLING = 3 * 255  # each character as %41
 
 
 class Address(NamedTuple):
@@ -45,9 +46,13 @@ def parse(raw_path: bytes, *, root: bytes = RUN) -> Address | None:
     return Address(owner=plain[0], name=plain[1], rest=slash + rest, spelt=root + owner + b"/" + name, root=root)
 
 
-@lru_cache(maxsize=4096)
 def _plain(segment: bytes) -> str | None:
     """Return the name that a path segment spells, or None."""
+    return _decoded(segment) if len(segment) <= _LONGEST_SPELLING else None  # a longer one is not kept
+
+
+@lru_cache(maxsize=4096)
+def _decoded(segment: bytes) -> str | None:
     name = unquote_to_bytes(segment)
     return name.decode("ascii") if _NAME.fullmatch(name) else None
 

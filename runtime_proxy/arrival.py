@@ -12,6 +12,8 @@ from runtime_proxy import proxies
 from runtime_proxy.headers import Edge, forwarded_for
 from runtime_proxy.origin import portal_origin
 
+LONGEST_KEPT_HOST = 300  # a name has up to 253 characters, and a port; what is longer shall not fill our memory
+
 
 def edge_of(scope: dict[str, Any]) -> Edge:
     """Return how the browser called us. What proxies report counts only from OPENFACE_TRUSTED_PROXIES."""
@@ -23,12 +25,15 @@ def edge_of(scope: dict[str, Any]) -> Edge:
     if proxies.is_trusted(peer):
         scheme = _last(headers, b"x-forwarded-proto") or scheme
         return Edge(first(headers, b"host"), scheme, forwarded_for(peer, headers), portal)
-    return _edge(first(headers, b"host"), scheme, peer, portal)
+    host = first(headers, b"host")
+    return (_edge if len(host) <= LONGEST_KEPT_HOST else _new_edge)(host, scheme, peer, portal)
 
 
-@lru_cache(maxsize=1024)
-def _edge(host: bytes, scheme: bytes, peer: str, portal: bytes) -> Edge:
+def _new_edge(host: bytes, scheme: bytes, peer: str, portal: bytes) -> Edge:
     return Edge(host, scheme, forwarded_for(peer, ()), portal)
+
+
+_edge = lru_cache(maxsize=1024)(_new_edge)
 
 
 @lru_cache(maxsize=8)

@@ -13,6 +13,7 @@ POLICY = b"content-security-policy"
 
 _DIRECTIVE = b"frame-ancestors"
 _NONE = b"'none'"
+LONGEST_KEPT_LINE = 2048  # bytes; an app shall not fill our memory with policies that differ
 
 
 @lru_cache(maxsize=64)
@@ -21,15 +22,21 @@ def own_policy(portal: bytes) -> bytes:
     return b" ".join([_DIRECTIVE, b"'self'", portal]) if portal else _DIRECTIVE + b" 'self'"
 
 
-@lru_cache(maxsize=1024)
 def admitting(line: bytes, portal: bytes) -> bytes:
     """Return a Content-Security-Policy line of the app with the portal among the allowed ancestors.
 
     One line may hold several policies (separated by commas), and each of them counts. All else stays byte for byte.
     """
+    return (_admitting if len(line) <= LONGEST_KEPT_LINE else _newly_admitting)(line, portal)
+
+
+def _newly_admitting(line: bytes, portal: bytes) -> bytes:
     if not portal or _DIRECTIVE not in line.lower():
         return line
     return b",".join([_policy_admitting(policy, portal) for policy in line.split(b",")])
+
+
+_admitting = lru_cache(maxsize=1024)(_newly_admitting)
 
 
 def _policy_admitting(policy: bytes, portal: bytes) -> bytes:

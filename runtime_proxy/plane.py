@@ -26,6 +26,8 @@ from spaces import tokens
 from spaces.origin import labelled, place_of
 
 LABEL_SECONDS = 60.0
+# Of what anybody may send and we remember an answer to. Django's session keys have 32 characters, a label of a host 63.
+LONGEST_SESSION_KEY, LONGEST_LABEL = 40, 63
 MOST_SESSIONS = 8  # of one request, which are looked at: ours among those that a page may have planted
 
 
@@ -83,7 +85,7 @@ class Plane:
         if any(name == access.TOKEN_FIELD for name, _ in headers):
             return await self._bearer_of(headers)
         key = handover.cookie_value(cookies_of(headers), settings.SESSION_COOKIE_NAME)
-        return await self._portal_sessions.get(key) if key else ANYBODY
+        return await self._portal_sessions.get(key) if key and len(key) <= LONGEST_SESSION_KEY else ANYBODY
 
     async def _bearer_of(self, headers: RawHeaders) -> Visitor:
         digest = access.presented_token(headers)
@@ -101,7 +103,7 @@ class Plane:
 
     async def labelled(self, label: str) -> tuple[str, str] | None:
         """Owner and name of the Space whose own host begins with that label. Raises database errors."""
-        return await self._labelled.get(label)
+        return await self._labelled.get(label) if len(label) <= LONGEST_LABEL else None
 
     def _heed_in_loop(self, notice: notices.Notice) -> None:
         if not self._loop.is_closed():
