@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from gpu_worker.peer import HIGH_WATER_BYTES, Peer, Reader
 
 logger = logging.getLogger(__name__)
 
+TURN_BYTES = 16 * 1024  # of requests that came together, before other connections have their turn
 IDLE_SECONDS = 120.0  # between requests of one connection
 FIRST_HEAD_SECONDS = 10.0
 LINGER_SECONDS = 5.0
@@ -55,6 +57,7 @@ class Caller(Reader):
         self._among: set[Caller] = set()
         self._head = HeadReader()
         self._lingers = False
+        self._rests = False  # more requests are there, and have their turn later
         self._deadline = Deadline(self._too_late)
         self._deadline.set(FIRST_HEAD_SECONDS)
 
@@ -63,6 +66,8 @@ class Caller(Reader):
     def received(self, data: bytes) -> None:
         if self._conversation is not None:
             self._conversation.heard(data)
+        elif self._rests:
+            self.hold(data)
         elif not self._lingers:
             self._read(data)
 
@@ -79,12 +84,13 @@ class Caller(Reader):
         self.abort()
 
     def _read(self, data: bytes) -> None:
-        """Answer requests, until one takes longer."""
+        """Answer requests, until one takes longer; of very many at once only some now."""
+        data, later = data[:TURN_BYTES], data[TURN_BYTES:]
         while data and not self._lingers and not self.peer.is_over:
             try:
                 head = self._head.take(data)
                 if head is None:
-                    return
+                    break
                 request = parse_request(head)
                 data = self._head.rest
                 self._deadline.clear()
@@ -93,9 +99,22 @@ class Caller(Reader):
                 self.lost(problem)
                 return
             if self._conversation is not None:
-                if data:
-                    self._conversation.heard(data)
+                if data or later:
+                    self._conversation.heard(data + later)
                 return
+        if later and not self._lingers and not self.peer.is_over:
+            self._rests = True
+            self.hold(later)
+            asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        self._rests = False
+        if self.peer.is_over:
+            return
+        data = bytes(self.held)
+        self.held.clear()
+        self.peer.resume()
+        self._read(data)
 
     def _too_late(self) -> None:
         if self._lingers:

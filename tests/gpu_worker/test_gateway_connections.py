@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from gpu_worker.caller import Caller
 from gpu_worker.gateway import Gateway
-from gpu_worker.http_heads import HeadReader, HeadTooLong
+from gpu_worker.http_heads import HeadReader, HeadTooLong, Request
 from tests.gpu_worker.raw_apps import (
     UPGRADED,
     App,
@@ -18,6 +19,7 @@ from tests.gpu_worker.raw_apps import (
     read_until,
     read_what_comes,
     request,
+    standing_still,
 )
 
 StartApp = Callable[[Serve], App]
@@ -95,3 +97,52 @@ def test_an_app_cannot_upgrade_in_the_middle_of_a_request(gateway: Gateway, app:
         fields = "Connection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 5\r\n"
         client.sendall(request(method="POST", head=fields, body=b"abc"))
         assert b"X-OpenFace-Gateway: app-broke-off\r\n" in read_until(client, b"\r\n\r\n")
+
+
+def test_very_many_requests_of_one_connection_let_others_have_their_turn(gateway: Gateway) -> None:
+    guess, number = b"GET /guess HTTP/1.1\r\nHost: a\r\n\r\n", 3000
+    asked: list[bytes] = []
+    answer = gateway._answer
+
+    def noting(caller: Caller, request: Request) -> None:
+        asked.append(request.target)
+        answer(caller, request)
+
+    gateway._answer = noting  # type: ignore[method-assign]
+    with connect(gateway) as many, connect(gateway) as other:
+        with standing_still(gateway):
+            many.setblocking(False)
+            sent = 0
+            while sent < len(guess) * number:
+                sent += many.send((guess * number)[sent:])
+            other.sendall(b"GET /other HTTP/1.1\r\nHost: a\r\n\r\n")
+        many.setblocking(True)
+        answers = b""
+        while answers.count(b"\r\n\r\n") < number:
+            answers += many.recv(262_144)
+        assert read_until(other, b"\r\n\r\n").startswith(b"HTTP/1.1 404 ")
+
+    assert asked.count(b"/guess") == number == answers.count(b"HTTP/1.1 404 ")
+    assert asked.index(b"/other") < number / 2
+
+
+@pytest.mark.parametrize("before", [0, 1, 600, 2000])
+def test_an_upload_behind_very_many_requests_arrives_whole(gateway: Gateway, app: StartApp, before: int) -> None:
+    bodies: list[bytes] = []
+    body = bytes(range(256)) * 400
+
+    def serve(connection: socket.socket) -> None:
+        got = read_until(connection, b"\r\n\r\n").partition(b"\r\n\r\n")[2]
+        while len(got) < len(body):
+            got += connection.recv(65536)
+        bodies.append(got)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone")
+
+    app(serve)
+    upload = request(method="POST", head=f"Content-Length: {len(body)}\r\n", body=body)
+    with connect(gateway) as client:
+        client.sendall(b"GET /guess HTTP/1.1\r\nHost: a\r\n\r\n" * before + upload)
+        answers = read_until(client, b"done")
+
+    assert bodies == [body]
+    assert answers.count(b"HTTP/1.1 404 ") == before
