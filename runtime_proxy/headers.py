@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 from runtime_proxy import embedding
 
@@ -40,8 +41,9 @@ HANDSHAKE = frozenset(
     }
 )
 # Who says these speaks for us; a browser that says them is not believed.
-_SPEAKS_FOR_US = (b"x-forwarded-", b"x-openface-")
-_CLAIMS_OF_PROXIES = frozenset({b"forwarded", b"x-real-ip"})
+# With "_" for "-" too: apps behind CGI or WSGI read both as one name.
+_SPEAKS_FOR_US = tuple(b"x%b%b%b" % each for each in product((b"-", b"_"), (b"forwarded", b"openface"), (b"-", b"_")))
+_CLAIMS_OF_PROXIES = frozenset({b"forwarded", b"x-real-ip", b"x_real_ip", b"x-real_ip", b"x_real-ip"})
 # Answers that would command our own origin or an nginx in front of us, not the app's prefix. A dictionary and a
 # registered session (Device Bound Session Credentials) hold for every address of the origin that they name.
 _COMMANDS = frozenset(

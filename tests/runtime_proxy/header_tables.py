@@ -153,6 +153,12 @@ SPOOFED: list[tuple[bytes, bytes]] = [
     (b"x-real-ip", b"6.6.6.6"),
     (b"x-openface-runtime", b"guess"),
     (b"x-openface-anything", b"x"),
+    # apps behind CGI or WSGI read these as the above
+    (b"x_forwarded_for", b"6.6.6.6"),
+    (b"x-forwarded_prefix", b"/elsewhere"),
+    (b"x_forwarded-proto", b"https"),
+    (b"x_openface_runtime", b"guess"),
+    (b"x-real_ip", b"6.6.6.6"),
 ]
 
 
