@@ -21,6 +21,7 @@ RunSpace = Callable[..., None]
 MIB = 1024 * 1024
 SIZE = 256 * MIB
 PIECE = bytes(MIB)
+LARGEST, MESSAGES = 64 * MIB, 3
 MOST_GROWTH_MIB = 24  # a few buffers; a tenth of what passes
 
 
@@ -111,38 +112,43 @@ def test_an_upload_waits_at_the_visitor_for_an_app_that_does_not_read(
     assert got == SIZE
 
 
-def test_a_message_waits_at_the_visitor_for_an_app_that_does_not_read(
+def test_messages_wait_at_the_visitor_for_an_app_that_does_not_read(
     data_plane: DataPlane, run_space: RunSpace, app: RawApp
 ):
     run_space(port=app.port)
     app.keeps = False
-    largest = frame(BINARY, bytes(64 * MIB), masked=True)
     sent = 0
 
     def send() -> None:
         nonlocal sent
-        for at in range(0, len(largest), MIB):
-            browser.say(largest[at : at + MIB])
-            sent = at + MIB
+        for _ in range(MESSAGES):
+            for at in range(0, len(largest), MIB):
+                browser.say(largest[at : at + MIB])
+                sent += MIB
 
+    largest = frame(BINARY, bytes(LARGEST), masked=True)
     with RawBrowser(data_plane) as browser:
         app.stop_reading()
         sender = threading.Thread(target=send)
         sender.start()
-        settled(lambda: sent)
+        held_at = settled(lambda: sent)
         app.read_on()
         sender.join(30)
-        until(lambda: app.received == len(largest))
+        until(lambda: app.received == MESSAGES * len(largest))
+
+    assert held_at < MESSAGES * LARGEST
 
 
-def test_a_message_waits_at_the_app_for_a_visitor_who_does_not_read(
+def test_messages_wait_at_the_app_for_a_visitor_who_does_not_read(
     data_plane: DataPlane, run_space: RunSpace, app: RawApp
 ):
     run_space(port=app.port)
-    largest = frame(BINARY, bytes(64 * MIB), masked=False)
+    largest = frame(BINARY, bytes(LARGEST), masked=False)
 
     with RawBrowser(data_plane) as browser:
-        app.say(largest)
+        for _ in range(MESSAGES):
+            app.say(largest)
         settled(app.waits_to_send)
 
-        assert browser.hear(len(largest)) == largest
+        for _ in range(MESSAGES):
+            assert browser.hear(len(largest)) == largest

@@ -12,7 +12,6 @@ from collections.abc import Callable
 import pytest
 
 from jobs.models import Job
-from runtime_proxy import client_http
 from runtime_proxy import upstream as upstream_pool
 from tests.runtime_proxy.data_plane import DataPlane, until
 from tests.runtime_proxy.upstreams import Asked, Upstream
@@ -65,9 +64,8 @@ def test_an_answer_without_a_length_is_complete_only_when_the_app_says_so(
 
 
 def test_an_app_that_does_not_know_expect_gets_its_body_after_a_moment(
-    data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+    data_plane: DataPlane, run_space: RunSpace, upstream: Upstream
 ):
-    monkeypatch.setattr(client_http, "GO_ON_SECONDS", 0.1)
     run_space()
 
     async def echo(asked: Asked) -> None:
