@@ -19,7 +19,7 @@ from runtime_proxy.addresses import Address
 from runtime_proxy.arrival import cookies_of, first
 from runtime_proxy.asked import Asked
 from runtime_proxy.headers import RawHeaders, app_path
-from runtime_proxy.origin import may_act, one_per_space, runtime_origin
+from runtime_proxy.origin import may_act, on_the_portals_host, one_per_space, runtime_origin
 from runtime_proxy.pages import Answer
 from runtime_proxy.plane import Plane
 from runtime_proxy.routing import Standing, Upstream
@@ -131,15 +131,17 @@ def to_sign_in(raw_path: bytes, query: bytes, headers: RawHeaders) -> Answer:
 
 
 def proper_host(address: Address, raw_path: bytes, query: bytes, headers: RawHeaders) -> Answer | None:
-    """Redirect to the host that an address belongs to, where each Space has its own.
+    """Redirect to the host that an address belongs to, where each Space has its own; and away from the portal's host,
+    where Spaces have another: no page of theirs may have its cookies.
 
     Before anything is decided, and by the name alone: it says nothing about what is there, and a sign-in begins on the
     host on which it has to end.
     """
-    if not one_per_space():
+    host = first(headers, b"host")
+    if not one_per_space() and not on_the_portals_host(host):
         return None
     origin = runtime_origin(address)
-    if urlsplit(origin).netloc.lower().encode("ascii") == first(headers, b"host").lower():
+    if urlsplit(origin).netloc.lower().encode("ascii") == host.lower():
         return None
     return pages.redirect(307, origin.encode("ascii") + with_query(raw_path, query))
 

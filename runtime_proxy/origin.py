@@ -7,13 +7,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from django.conf import settings
 
 from spaces.origin import one_per_space, runtime_origin, runtime_url
 
-__all__ = ["is_runtime_origin", "may_act", "one_per_space", "portal_origin", "runtime_origin", "runtime_url"]
+__all__ = [
+    "is_runtime_origin",
+    "may_act",
+    "on_the_portals_host",
+    "one_per_space",
+    "portal_origin",
+    "runtime_origin",
+    "runtime_url",
+]
 
 _SAYS_WHO = frozenset({b"origin", b"sec-fetch-site", b"sec-fetch-mode"})
 
@@ -33,6 +42,23 @@ def label_of_host(host: str) -> str | None:
     before, _, after = urlsplit(settings.OPENFACE_RUNTIME_ORIGIN.lower()).netloc.partition("{space}")
     found = re.fullmatch(f"{re.escape(before)}([a-z0-9-]{{1,63}}){re.escape(after)}", host.lower())
     return found[1] if found else None
+
+
+def on_the_portals_host(host: bytes) -> bool:
+    """Whether a Host header names the portal's host though Spaces have another. It would be the portal's cookies'."""
+    return _hostname(host) == _forbidden_host(settings.PUBLIC_BASE_URL, settings.OPENFACE_RUNTIME_ORIGIN)
+
+
+@lru_cache(maxsize=8)
+def _forbidden_host(portal: str, runtime: str) -> bytes | None:
+    ours, theirs = urlsplit(portal).hostname or "", urlsplit(runtime).hostname or ""
+    return None if ours == theirs else ours.encode("ascii", "replace")
+
+
+def _hostname(host: bytes) -> bytes:
+    name, colon, port = host.rpartition(b":")
+    found = name if colon and port.isdigit() else host
+    return found.lower().strip(b"[]").rstrip(b".")
 
 
 def portal_origin() -> str:

@@ -109,6 +109,23 @@ def test_a_space_is_served_on_its_own_origin_only(data_plane: DataPlane, run_spa
     assert data_plane.get("/run/alice/app/", Host="bob-other-12345678.run.localhost:8091").status == 307
 
 
+@pytest.mark.parametrize("host", ["portal.example", "PORTAL.example:8091", "portal.example.:8091"])
+def test_no_space_is_served_on_the_portals_host_where_spaces_have_another(
+    data_plane: DataPlane, run_space: RunSpace, settings: Settings, host: str
+):
+    """Its pages would have the portal's cookies to plant in."""
+    run_space()
+    settings.PUBLIC_BASE_URL = "http://portal.example"
+    settings.OPENFACE_RUNTIME_ORIGIN = "http://run.portal.example"
+
+    elsewhere = data_plane.get("/run/alice/app/x?y", Host=host)
+
+    assert elsewhere.status == 307
+    assert elsewhere.one("location") == "http://run.portal.example/run/alice/app/x?y"
+    assert refused_handshake(data_plane, "/run/alice/app/ws", Host=host) == 404
+    assert data_plane.get("/run/alice/app/x?y", Host="run.portal.example").status == 200
+
+
 class TestWebSocketInPlace:
     """On the portal's own origin, by the portal's own session."""
 
