@@ -20,6 +20,7 @@ from runtime_proxy.plane import close_plane
 from spaces.origin import place_of
 from tests.runtime_proxy.conftest import PORTAL
 from tests.runtime_proxy.data_plane import DEADLINE, DataPlane, refused_handshake, serving
+from tests.runtime_proxy.raw_sockets import RawBrowser
 from tests.runtime_proxy.test_websocket import App, app
 from tests.spaces.pages.server import Portal, serve
 from tests.spaces.repositories import make_space
@@ -122,7 +123,8 @@ def test_no_space_is_served_on_the_portals_host_where_spaces_have_another(
 
     assert elsewhere.status == 307
     assert elsewhere.one("location") == "http://run.portal.example/run/alice/app/x?y"
-    assert refused_handshake(data_plane, "/run/alice/app/ws", Host=host) == 404
+    with RawBrowser(data_plane, host=host) as browser:
+        assert browser.status == 404
     assert data_plane.get("/run/alice/app/x?y", Host="run.portal.example").status == 200
 
 
