@@ -11,6 +11,7 @@ import json
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,8 +37,8 @@ class Chain:
 
     def __init__(self, directory: Path) -> None:
         self.world = World(directory, overrides={"OPENFACE_TRUSTED_PROXIES": PROXY})
-        self.containers: dict[str, str] = {}
-        """Addresses, by the names of the running Spaces."""
+        self._containers: dict[str, dict[str, Any]] = {}
+        """What the engine says of them, by the names of the running Spaces."""
 
     def up(self) -> None:
         self.world.up()
@@ -54,8 +55,8 @@ class Chain:
 
     def run(self, space: str, **front_matter: str) -> str:
         """Start a public Space; return the address of its container."""
-        if space in self.containers:
-            return self.containers[space]
+        if space in self._containers:
+            return self._address(space)
         before = self.world.apps_of(WORKER)
         lines = "".join(f"{key}: {value}\n" for key, value in {"sdk": "docker", **front_matter}.items())
         self._import(space, {"README.md": f"---\n{lines}---\n", "Dockerfile": DOCKERFILE})
@@ -63,13 +64,22 @@ class Chain:
         self.world.wait_for_state(space, "running", "failed")
         assert self.world.state(space) == "running", self.world.history(space)
         [container] = self.world.apps_of(WORKER) - before
-        self.containers[space] = _address_of(container)
-        return self.containers[space]
+        inspected = subprocess.run(["docker", "inspect", container], capture_output=True, check=True).stdout
+        self._containers[space] = json.loads(inspected)[0]
+        return self._address(space)
+
+    def environment(self, space: str) -> dict[str, str]:
+        """The variables of a running Space's app."""
+        return dict(variable.split("=", 1) for variable in self._containers[space]["Config"]["Env"])
 
     def pid_of(self, program: str) -> int:
         pid = self.world.stack.supervisor.pid(program)
         assert pid is not None
         return pid
+
+    def _address(self, space: str) -> str:
+        networks = self._containers[space]["NetworkSettings"]["Networks"].values()
+        return str(next(network["IPAddress"] for network in networks if network["IPAddress"]))
 
     def _import(self, space: str, files: Mapping[str, str]) -> None:
         source = self.world.directory / "sources" / space
@@ -77,12 +87,6 @@ class Chain:
         for name, text in {**files, MOUTHPIECE.name: MOUTHPIECE.read_text()}.items():
             (source / name).write_text(text)
         self.world.manage("import_space", str(source), space, "--topics", "space,cpu", "--visibility", "public")
-
-
-def _address_of(container: str) -> str:
-    inspected = subprocess.run(["docker", "inspect", container], capture_output=True, check=True).stdout
-    networks = json.loads(inspected)[0]["NetworkSettings"]["Networks"]
-    return str(next(network["IPAddress"] for network in networks.values() if network["IPAddress"]))
 
 
 def reaches_inside(item: pytest.Item) -> bool:
