@@ -7,6 +7,7 @@ is complete, by a reset.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 from typing import Any, cast
@@ -28,7 +29,10 @@ class Cycle(RequestResponseCycle):
         """Run the application. What it leaves off is broken off."""
         try:
             await app(self.scope, self.receive, self.send)
-        except BaseException as problem:
+        except asyncio.CancelledError:
+            self._break_off()  # the server stops, and this has taken too long
+            raise
+        except Exception as problem:
             self.logger.error("Exception in ASGI application\n", exc_info=problem)
             if not self.response_started:
                 await self.send_500_response()
@@ -47,7 +51,7 @@ class Cycle(RequestResponseCycle):
         """Send a head or a piece of a body. Waits while the client takes less than it is sent."""
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
-        if self.disconnected:
+        if self.disconnected or self.transport.is_closing():  # the latter a moment before we are told
             return
         expected = "http.response.body" if self.response_started else "http.response.start"
         if self.response_complete or message["type"] != expected:
