@@ -48,8 +48,8 @@ OTHER_BUDGET = 120
 # The schedules of faults compute on every core there is: nothing runs beside them, and they come first.
 ALONE = "chaos"
 # Suites that mostly wait, for containers and sockets: they run in this order beside the others, and what each says is
-# shown when it has ended.
-BESIDE = ("runtime_proxy", "apps", "gpu_worker")
+# shown when it has ended. Who has run all the others takes over what has not begun.
+BESIDE = ("gpu_worker", "runtime_proxy", "apps")
 
 
 @dataclass
@@ -124,15 +124,21 @@ def run_all(steps: list[Step]) -> list[Done]:
     """Run the steps in order, those that may stand beside the others once the style is known to be right."""
     done: list[Done] = []
     with ThreadPoolExecutor(max_workers=1) as beside, tempfile.TemporaryDirectory(prefix="openface-output-") as place:
-        waiting: list[tuple[Future[Done], Path]] = []
+        waiting: list[tuple[Step, Future[Done], Path]] = []
         for step in sorted(steps, key=_turn):  # sorted() keeps the order
             if step.report and step.name != f"tests/{ALONE}" and not waiting:
                 for other in sorted((each for each in steps if each.beside), key=_place_beside):
                     output = Path(place) / other.report.name if other.report else Path(place) / "output"
-                    waiting.append((beside.submit(run, other, output), output))
+                    waiting.append((other, beside.submit(run, other, output), output))
             if not step.beside:
                 done.append(run(step))
-        for future, output in waiting:
+        begun: list[tuple[Future[Done], Path]] = []
+        for step, future, output in waiting:
+            if future.cancel():
+                done.append(run(step))
+            else:
+                begun.append((future, output))
+        for future, output in begun:
             ended = future.result()
             print(
                 f"\n=== {ended.step.name}, which ran beside the others\n{output.read_text(errors='replace')}",
