@@ -94,4 +94,5 @@ def open_app(world: World, owner: BrowserContext) -> Iterator[OpenApp]:
 
     yield run
     for visit in visits:
+        print(visit.report(), world.log_tail(100), sep="\n")  # pytest shows it where the test failed
         visit.stop()

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from playwright.sync_api import BrowserContext, FilePayload, FrameLocator, Response, WebSocket, expect
+from playwright.sync_api import BrowserContext, Error, FilePayload, FrameLocator, Response, WebSocket, expect
 
 from tests.e2e.world import World
 
 INSTALL_SECONDS = 500  # a guard against hanging: fetching hundreds of MB on a slow line
+REPORT_MILLISECONDS = 2000.0
+SHOWN_CHARACTERS = 2000
 
 
 def text_file(text: str) -> FilePayload:
@@ -59,6 +61,17 @@ class Visit:
         """The addresses of all frames of the page, as they are now."""
         self.hear()
         return [frame.url for frame in self.page.frames]
+
+    def report(self) -> str:
+        """What was noted, and what each frame shows: for whoever has to find out why a test failed."""
+        lines = [f"{self.space}: failed {self.failed}, escaped {self.escaped}, sockets {self.sockets}"]
+        for frame in self.page.frames:
+            try:
+                shown = frame.locator("body").inner_text(timeout=REPORT_MILLISECONDS)
+            except Error as error:  # the frame is gone, or its page does not answer
+                shown = error.message
+            lines.append(f"{frame.url}: {shown[:SHOWN_CHARACTERS]}")
+        return "\n".join(lines)
 
     def hear(self) -> None:
         """Let the notes catch up with the browser: playwright tells what happened only while it is asked something."""
