@@ -140,6 +140,19 @@ def test_what_comes_unasked_ends_a_connection(upstream: Upstream):
 
 
 LONG = bytes(range(256)) * 1024  # 256 KiB, in several pieces
+LONG_HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(LONG)
+
+
+def asked_twice(lease: routing.Upstream) -> list[bytes]:
+    """The bodies of two answers, one after the other."""
+
+    async def twice() -> list[bytes]:
+        pool = UpstreamPool()
+        bodies = [await ask(pool, lease)() for _ in range(2)]
+        await pool.close()
+        return bodies
+
+    return asyncio.run(twice())
 
 
 @pytest.mark.inside
@@ -149,20 +162,14 @@ def test_a_long_body_is_taken_to_its_last_byte_and_the_connection_used_again(ups
 
     async def answer(asked: Asked) -> None:
         size = len(LONG) // pieces
-        await asked.answer(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(LONG))
+        await asked.answer(LONG_HEAD)
         for place in range(pieces):
             await asked.answer(LONG[place * size : (place + 1) * size if place + 1 < pieces else None])
             await asyncio.sleep(0.02)  # so that each is read by itself
 
     upstream.handler = answer
 
-    async def twice() -> list[bytes]:
-        pool = UpstreamPool()
-        bodies = [await ask(pool, pair.first)() for _ in range(2)]
-        await pool.close()
-        return bodies
-
-    assert asyncio.run(twice()) == [LONG, LONG]
+    assert asked_twice(pair.first) == [LONG, LONG]
     assert len(set(peers(upstream))) == 1
 
 
@@ -171,18 +178,12 @@ def test_what_follows_a_long_body_is_neither_part_of_it_nor_the_next_answer(upst
     pair = Pair(upstream)
 
     async def answer(asked: Asked) -> None:
-        await asked.answer(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(LONG))
+        await asked.answer(LONG_HEAD)
         await asked.answer(LONG + EVIL)
 
     upstream.handler = answer
 
-    async def twice() -> list[bytes]:
-        pool = UpstreamPool()
-        bodies = [await ask(pool, pair.first)() for _ in range(2)]
-        await pool.close()
-        return bodies
-
-    assert asyncio.run(twice()) == [LONG, LONG]
+    assert asked_twice(pair.first) == [LONG, LONG]
     assert len(set(peers(upstream))) == 2
 
 
@@ -191,7 +192,7 @@ def test_a_long_body_that_breaks_off_is_broken(upstream: Upstream):
     pair = Pair(upstream)
 
     async def answer(asked: Asked) -> None:
-        await asked.answer(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(LONG))
+        await asked.answer(LONG_HEAD)
         await asked.answer(LONG[:-1])
         asked.writer.close()
 
