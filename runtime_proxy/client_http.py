@@ -18,6 +18,7 @@ from runtime_proxy.upload import ClientGone, Upload
 
 READ_BUFFER = 256 * 1024  # bytes of an answer that wait for the browser; beyond, we stop reading
 MAX_HEAD_BYTES = 128 * 1024  # of an answer; the gateways' own limit is below
+JOINED_BYTES = 32 * 1024  # so many bytes in several pieces are passed on as one
 COUNTED_BYTES = 64 * 1024  # a body at least so long is counted here, without a copy by the parser
 GO_ON_SECONDS = 1.0  # for an app that does not know `Expect`: then the body is sent unasked (RFC 9110 §10.1.1)
 
@@ -73,10 +74,17 @@ class Response:
             await self._news()
 
     async def read(self) -> bytes:
-        """Return the next piece of the body, b"" at its end. Raises Broken where it broke off."""
+        """Return what has come of the body, b"" at its end. Raises Broken where it broke off."""
+        return b"".join(await self.read_pieces())
+
+    async def read_pieces(self) -> list[bytes]:
+        """Return what has come of the body, none at its end. Raises Broken where it broke off.
+
+        Long pieces are as they came: to join them would cost as much as to receive them. Short ones are joined.
+        """
         while not self._pieces:
             if self._complete:
-                return b""
+                return []
             if self._error is not None:
                 raise self._error
             await self._news()
@@ -84,8 +92,9 @@ class Response:
         self._pieces = []
         if self._size > READ_BUFFER:
             self._connection.resume()
+        joined = len(pieces) > 1 and self._size <= JOINED_BYTES
         self._size = 0
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return [b"".join(pieces)] if joined else pieces
 
     def close(self) -> None:
         """End it: the connection is used again where both messages were complete, and cut otherwise."""

@@ -155,8 +155,10 @@ async def _exchange(here: Plane, passage: Passage, edge: Edge, scope: Scope, upl
 async def _stream(response: Response, send: Send) -> None:
     """Send the body on, piece by piece as it comes; `send` waits while the browser is slower."""
     while True:
-        piece = await response.read()
+        *earlier, piece = await response.read_pieces() or (b"",)
         last = response.at_end
+        for each in earlier:
+            await send({"type": "http.response.body", "body": each, "more_body": True})
         await send({"type": "http.response.body", "body": piece, "more_body": not last})
         if last:
             return
