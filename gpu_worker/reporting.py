@@ -237,6 +237,8 @@ class JobReport:
             offset = receipt.log_offsets.get(chunk.stream)
             if offset is not None:
                 self._streams[chunk.stream].accepted(offset)
+        if receipt.accepted_through < self._confirmed_through:  # a restored database, seen by a batch of logs first
+            self._rewind = receipt.accepted_through + 1
         self._confirmed_through, self._confirmed_at = receipt.accepted_through, time.monotonic()
         with self._record.lock:
             self._record.pending = [event for event in self._record.pending if event.seq > receipt.accepted_through]

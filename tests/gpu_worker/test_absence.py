@@ -302,6 +302,8 @@ def test_a_server_that_has_less_than_it_confirmed_is_told_where_the_job_is(
 ) -> None:
     make_worker().start()
     lease = serving(plane)
+    heard = len(plane.beats)
+    eventually(lambda: len(plane.beats) >= heard + 2, what="two heartbeats: by now it knows what was confirmed")
 
     with plane.lock:
         lease.events.clear()
