@@ -27,9 +27,9 @@ from tests.spaces.pages.server import Portal, serve
 RunSpace = Callable[..., Job]
 MIB = 1024 * 1024
 MESSAGE = 256 * 1024
-MESSAGES = 512  # 128 MiB
-# What sockets, buffers and libraries of three hops hold, in messages.
-ON_THE_WAY = 160
+MESSAGES = 1024  # 256 MiB
+# What sockets, buffers and libraries of three hops hold at most, in messages: sockets grow to several MiB each.
+ON_THE_WAY = 512
 
 __all__ = ["app"]  # a fixture
 
