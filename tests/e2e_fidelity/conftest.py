@@ -12,7 +12,7 @@ from tests.e2e_fidelity.chain import Chain, reaches_inside
 from tests.e2e_fidelity.tunnel import Tunnel
 from tests.runtime_proxy.data_plane import DataPlane
 from tests.runtime_proxy.nginx import in_front_of
-from tests.runtime_proxy.upstreams import Loop, Upstream
+from tests.runtime_proxy.upstreams import Loop, Upstream, answering
 
 HERE = Path(__file__).parent
 
@@ -62,13 +62,8 @@ def data_plane(chain: Chain) -> DataPlane:
 @pytest.fixture
 def upstream() -> Iterator[Upstream]:
     """What the app in the container does, unless a test names another port of its own."""
-    loop = Loop()
-    server = Upstream()
-    loop.run(server.start())
-    yield server
-    loop.run(server.stop())
-    loop.close()
-    assert not server.failures, server.failures
+    with answering() as server:
+        yield server
 
 
 @pytest.fixture

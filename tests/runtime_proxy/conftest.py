@@ -24,7 +24,7 @@ from spaces.origin import place_of
 from tests.factories import JobFactory, UptimeFactory, WorkerFactory
 from tests.runtime_proxy.data_plane import DataPlane, listening, serving
 from tests.runtime_proxy.nginx import HOST, PROXY, in_front_of
-from tests.runtime_proxy.upstreams import Loop, Upstream
+from tests.runtime_proxy.upstreams import Upstream, answering
 from tests.spaces.repositories import make_space
 from workers.models import Worker
 
@@ -40,13 +40,8 @@ def _installation(settings: Settings, tmp_path: Path) -> None:
 @pytest.fixture
 def upstream() -> Iterator[Upstream]:
     """An app whose answers the test decides."""
-    loop = Loop()
-    server = Upstream()
-    loop.run(server.start())
-    yield server
-    loop.run(server.stop())
-    loop.close()
-    assert not server.failures, server.failures
+    with answering() as server:
+        yield server
 
 
 @pytest.fixture

@@ -97,13 +97,7 @@ def test_a_target_may_name_scheme_and_host(data_plane: DataPlane, run_space: Run
 
 def test_methods_and_bodies_arrive(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
     run_space()
-    bodies = []
-
-    async def keep(asked: Asked) -> None:
-        bodies.append(await asked.body())
-        await asked.ok(b"done")
-
-    upstream.handler = keep
+    bodies = upstream.keep_bodies(b"done")
 
     for method in METHODS:
         answer = data_plane.get("/run/alice/app/x", method=method, body=b"payload", Content_Type="text/weird")
@@ -117,13 +111,7 @@ def test_methods_and_bodies_arrive(data_plane: DataPlane, run_space: RunSpace, u
 
 def test_a_chunked_body_stays_without_a_length(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
     run_space()
-    bodies = []
-
-    async def keep(asked: Asked) -> None:
-        bodies.append(await asked.body())
-        await asked.ok()
-
-    upstream.handler = keep
+    bodies = upstream.keep_bodies()
 
     data_plane.raw(
         b"POST /run/alice/app/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -99,13 +99,7 @@ def test_what_a_host_may_be_called_arrives(data_plane: DataPlane, run_space: Run
 
 def test_a_client_of_http_1_0_is_not_told_to_go_on(data_plane: DataPlane, run_space: RunSpace, upstream: Upstream):
     run_space()
-    bodies = []
-
-    async def keep(asked: Asked) -> None:
-        bodies.append(await asked.body())
-        await asked.ok(b"there")
-
-    upstream.handler = keep
+    bodies = upstream.keep_bodies(b"there")
     head = b"POST /run/alice/app/ HTTP/1.0\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
 
     answer = data_plane.raw(head + b"hello")
@@ -260,13 +254,7 @@ def test_an_upgrade_that_we_do_not_speak_is_passed_over(
 ):
     """As Java's client asks at first, for HTTP/2."""
     run_space()
-    bodies = []
-
-    async def keep(asked: Asked) -> None:
-        bodies.append(await asked.body())
-        await asked.ok()
-
-    upstream.handler = keep
+    bodies = upstream.keep_bodies()
     head = b"POST /run/alice/app/ HTTP/1.1\r\nHost: h\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
     head += b"HTTP2-Settings: AAEA\r\n" + framing + b"\r\n"
 
@@ -301,13 +289,7 @@ def test_what_comes_after_a_body_is_no_header(
     data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, trailer: bytes
 ):
     run_space()
-    bodies = []
-
-    async def keep(asked: Asked) -> None:
-        bodies.append(await asked.body())
-        await asked.ok()
-
-    upstream.handler = keep
+    bodies = upstream.keep_bodies()
     request = b"POST /run/alice/app/ HTTP/1.1\r\nHost: h\r\nAccept: x\r\nTransfer-Encoding: chunked\r\n%s\r\n"
     for ending in (b"", trailer + b"\r\n"):
         data_plane.raw(request % b"Connection: close\r\n" + b"5\r\nhello\r\n0\r\n" + ending + b"\r\n")
@@ -322,13 +304,7 @@ def test_a_trailer_that_would_frame_the_body_ends_it_broken(
     data_plane: DataPlane, run_space: RunSpace, upstream: Upstream, trailer: bytes
 ):
     run_space()
-    bodies = []
-
-    async def keep(asked: Asked) -> None:
-        bodies.append(await asked.body())
-        await asked.ok()
-
-    upstream.handler = keep
+    bodies = upstream.keep_bodies()
 
     answer = data_plane.raw(START + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n" + trailer + b"\r\n\r\n")
 

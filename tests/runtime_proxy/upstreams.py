@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,6 +118,17 @@ class Upstream:
     async def stop(self) -> None:
         self._server.close()
 
+    def keep_bodies(self, answer: bytes = b"ok") -> list[bytes]:
+        """Answer so from now on. Returns the bodies that came, a list that grows."""
+        bodies: list[bytes] = []
+
+        async def keep(asked: Asked) -> None:
+            bodies.append(await asked.body())
+            await asked.ok(answer)
+
+        self.handler = keep
+        return bodies
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.open_connections += 1
         try:
@@ -137,3 +149,15 @@ class Upstream:
         finally:
             self.open_connections -= 1
             writer.close()
+
+
+@contextmanager
+def answering() -> Iterator[Upstream]:
+    """An app whose answers the test decides. Whatever went wrong in it fails the test at the end."""
+    loop = Loop()
+    server = Upstream()
+    loop.run(server.start())
+    yield server
+    loop.run(server.stop())
+    loop.close()
+    assert not server.failures, server.failures
